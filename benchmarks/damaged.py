@@ -1,6 +1,7 @@
 """Damaged and absurd stores: does every command end in one sentence, in time, and in 1 GB?
 
     python -m benchmarks.damaged [--folder DIR] [--count 2000] [--every 8] [--light]
+                               [--heavy] [--verbs replay minify ...]
 
 Damages copies of real recordings in 2,000 ways and runs every command on each: those that start
 torch (replay, minify, bisect, analyze, export, a recording into it) on one of eight each.  Results
@@ -72,11 +73,11 @@ def main(arguments: list[str]) -> int:
     numbers = range(options.start, options.start + options.count)
     if not options.heavy:
         _warm_up(next(iter(known.values())), folder)
-        _go(known, numbers, LIGHT, results, folder, options.light_every)
+        _go(known, numbers, _of(LIGHT, options.verbs), results, folder, options.light_every)
     if not options.light:
         forked.warm_up()
         forked.fork_children()
-        _go(known, numbers, HEAVY, results, folder, options.every)
+        _go(known, numbers, _of(HEAVY, options.verbs), results, folder, options.every)
     return report(results)
 
 
@@ -92,7 +93,13 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--of", type=Path, nargs="*", default=[], help="damage these stores")
     parser.add_argument("--light", action="store_true", help="only what never starts torch")
     parser.add_argument("--heavy", action="store_true", help="only what starts torch")
+    parser.add_argument("--verbs", nargs="*", default=[], help="only commands of these")
     return parser
+
+
+def _of(commands: tuple[str, ...], verbs: list[str]) -> tuple[str, ...]:
+    """Return the commands of some verbs; all where none is named."""
+    return tuple(each for each in commands if not verbs or each.split()[0] in verbs)
 
 
 def _warm_up(store: Path, folder: Path) -> None:

@@ -245,7 +245,7 @@ class Range:
         return calls, True
 
     def _name(self, node: Any) -> str:
-        return str(node.target)
+        return getattr(node.target, "__qualname__", None) or str(node.target)
 
 
 def _is_within(value: object, kind: Any) -> bool:
@@ -354,7 +354,7 @@ class Tally:
         self.counts["whole"] += found["whole"]
         self.counts["calls"] += found["calls"]
         self.counts["compiled"] += bool(found.get("compiled"))
-        self.unsound.update(found["unsound"])
+        self.unsound.update(f"{text} (graph {found['number']})" for text in found["unsound"])
         self.canaries += [f"graph {found['number']}: {text}" for text in found["canaries"]]
 
     def report(self) -> None:

@@ -72,7 +72,11 @@ def _forms(canary: Canary) -> list[bytes]:
 
 
 def _mantissa(number: float) -> bytes:
-    return number.hex().partition(".")[2].partition("p")[0].rstrip("0").encode()
+    """Return a number as `float.hex` spells it, less its sign and exponent.
+
+    With the point: the digits alone, of a float32 six at most, are in some digest by chance.
+    """
+    return number.hex().partition("0x")[2].partition("p")[0].rstrip("0").encode()
 
 
 def _in_base64(plain: bytes) -> list[bytes]:

@@ -44,6 +44,12 @@ def test_a_compile_that_did_not_fail_has_nothing_to_export(run: Run, empty: Path
     assert "did not fail" in result.err
 
 
+def test_minify_starts_nothing_where_nothing_failed(run: Run, empty: Path, tmp_path: Path) -> None:
+    result = run("minify", f"{failing(empty)}#1/0/0", "-o", tmp_path / "out")
+    assert result.status == 2
+    assert result.err.startswith("usage: The compile 1/0/0 did not fail.")
+
+
 def test_files_are_not_overwritten(run: Run, empty: Path, tmp_path: Path) -> None:
     place = tmp_path / "out"
     place.mkdir()

@@ -176,3 +176,15 @@ def test_what_is_not_said_is_as_the_environment_says(
     show = f"import os; open({str(seen)!r}, 'w').write(' '.join(map(os.environ.get, {names})))"
     run("record", "-o", tmp_path / "run.db", *options, "--", sys.executable, "-c", show)
     assert seen.read_text().split() == [frames, "none"]
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit(3)", ""])
+def test_a_bad_end_without_a_failure_names_the_command_that_looks(
+    run: Run, tmp_path: Path, end: str
+) -> None:
+    compiled = "import torch; torch.compile(torch.sin, backend='eager')(torch.ones(2))"
+    program = [sys.executable, "-c", f"{compiled}; {end}"]
+    told = run("record", "-o", tmp_path / "run.db", "--", *program).err
+    assert "recorded 1 compile" in told
+    command = f"torchreel minify {tmp_path / 'run.db'} --accuracy --trust"
+    assert ("ended with exit status 3" in told and command in told) == bool(end)

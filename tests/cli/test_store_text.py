@@ -29,9 +29,9 @@ from torchreel.escaping.characters import is_visible
 from torchreel.minifier.bisect.results import Bisection, StepResult
 from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.case import Case
+from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.validation.issues import check_issue
-from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases.results import Run as ReleaseRun
 from torchreel.releases.results import Survey
@@ -320,7 +320,7 @@ def test_a_script_that_may_not_be_written_leaves_no_file(
 ) -> None:
     """As if escaping had a hole: what the comments of a header are made of is let through."""
     through: Callable[[object], list[str]] = lambda line: [f"# {line}\nimport socket"]  # noqa: E731
-    monkeypatch.setattr("torchreel.minifier.scripts.forms.comment_lines", through)
+    monkeypatch.setattr("torchreel.minifier.scripts.script.comment_lines", through)
     result = run("export", plain, "-o", tmp_path / "out")
     assert result.status == 3, result
     assert "may not hold the import of 'socket'" in result.err

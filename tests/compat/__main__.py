@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
+from importlib import metadata
 
 from tests.compat.environments import ROOT, VERSIONS, EnvironmentFailed, python_of
 from tests.compat.programs import STORES
@@ -57,17 +57,22 @@ def _newest(*, optional: bool) -> list[str]:
     newest_first = list(reversed(VERSIONS))
     if not optional:
         return newest_first[:1]
-    installed = ".".join(version("torch").split(".")[:2])
+    installed = ".".join(metadata.version("torch").split(".")[:2])
     newer = newest_first[: newest_first.index(installed)] if installed in VERSIONS else []
     return next(([release] for release in newer if _is_available(release)), [])
 
 
 def _is_available(release: str) -> bool:
-    """Return True if there is an environment with a release's torch, made now if need be."""
+    """Return True if pip lets an environment have a release's torch; it is made if need be.
+
+    One that was made under other settings of pip is not enough: pip would change its torch.
+    """
+    version = VERSIONS[release]
     try:
-        environments.make(VERSIONS[release], lambda text: print(text, flush=True))
+        python = environments.make(version, lambda text: print(text, flush=True))
+        environments.install(python, "--dry-run", "--no-deps", f"torch=={version}")
     except EnvironmentFailed as error:
-        print(f"torch {VERSIONS[release]}: NOT RUN, for it can't be installed here: {error}")
+        print(f"torch {version}: NOT RUN, for it can't be installed here: {error}")
         return False
     return True
 

@@ -83,5 +83,5 @@ def test_a_recipe_works_as_it_is_written(name: str, tmp_path: Path, cache: Path)
         _run(line.format(cache=cache), tmp_path)
 
 
-def test_there_are_five_recipes() -> None:
-    assert len(RECIPES) == 5
+def test_there_are_six_recipes() -> None:
+    assert len(RECIPES) == 6

@@ -200,7 +200,8 @@ def test_the_ends_of_a_region_go_together_only() -> None:
      torch._C._functorch.set_inplace_requires_grad_allowed, torch.autograd.grad,
      torch._functorch.eager_transforms._autograd_grad, torch._C._autograd._get_data_attr,
      torch.autograd.forward_ad._maybe_load_decompositions, torch.nn.Parameter,
-     torch.set_default_dtype, torch._C._set_deterministic_algorithms],
+     torch.set_default_dtype, torch._C._set_deterministic_algorithms,
+     torch.nn.functional.max_pool2d],
 )  # fmt: skip
 def test_call_targets_follow_from_torch(function: Any) -> None:
     text = targets.encode_target(function)
@@ -229,6 +230,7 @@ def test_what_reaches_further_is_no_call_target(text: str) -> None:
     [(node("call_method", "type", X), "str"),
      (node("call_function", SYM_OR, {"slice": [None, 1, None]}, False), "slice"),
      (node("call_function", "op:aten.mul_.Scalar", S, 2), "int"),
+     (node("call_function", "fn:torch.split", "a.b", "."), "str"),
      (node("call_function", "op:aten._unpack_dual.default", X, 0), "NoneType")],
 )  # fmt: skip
 def test_what_a_call_may_give_back_is_of_its_kind(call: dict[str, Json], given_back: str) -> None:

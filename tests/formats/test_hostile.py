@@ -20,6 +20,7 @@ from torchreel.replay.imposed.device.answers import Known
 from torchreel.store.documents.jsontypes import Json
 
 CODE = "\n__import__('os').abort()\n#"
+LOCAL = "fn:torch._dynamo.variables.builtin.SetAttrBuiltinVariable._call_setattr.<locals>"
 HOSTILE_TARGETS = [
     "fn:os.system", "fn:builtins.eval", "fn:builtins.exec", "fn:builtins.__import__",
     "fn:builtins.open", "fn:torch.load", "fn:torch.save", "fn:torch.hub.load", "fn:torch.from_file",
@@ -41,6 +42,10 @@ HOSTILE_TARGETS = [
     "numpy:method:__init__", "numpy:method:__dlpack__", "numpy:method:data", "numpy:method:tofile",
     "numpy:attribute:T", "numpy:", "numpy:wrapper:sum", "numpy:operator:math.pi",
     "numpy:operator:math.inf", "numpy:function:torch._numpy.random.seed",
+    "fn:torch.Tensor.apply_", "fn:torch.Tensor.register_hook", "fn:torch.Tensor.__class__",
+    "fn:torch.Tensor.__reduce_ex__", "fn:torch.Tensor.sum.__self__", f"{LOCAL}.other",
+    f"{LOCAL}._lower_version_count_by_1.__globals__",
+    "fn:torch._dynamo.variables.distributed.BackwardHookVariable.create.<locals>._in_graph_bw_hooks",
     "", "fn:", "op:", "op:aten", "fn:torch", "fn:torch.distributed.init_process_group",
 ]  # fmt: skip
 

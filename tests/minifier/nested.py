@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.minifier.hand_made import call, case_of, ref, tensor
+from torchreel.formats.graphs import SAVE_POLICY
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.store.documents.jsontypes import Json
@@ -110,7 +111,18 @@ def cond_in_scan() -> Case:
     return case.with_graph(replace(case.graph, modules={"step": step}))
 
 
+def checkpointed() -> Case:
+    """A region of activation checkpointing that saves one of its two calls."""
+    inputs: dict[str, Json] = {"a": VALUE, "b": VALUE}
+    inner = body(inputs, [call("p", "relu", ref("a")), call("q", "exp", ref("p"))], ["p", "q"])
+    inner = replace(inner, extra={SAVE_POLICY: {"aten.exp.default": ["MUST_SAVE"]}})
+    args = [ref("inner"), ref("s"), ref("y")]
+    return calling("hop:tag_activation_checkpoint", args, {"inner": inner}, 2)
+
+
 NESTED = {
     made.__name__: made()
-    for made in (cond, while_loop, scan, associative_scan, region, cond_in_scan)
-}
+    for made in (
+        cond, while_loop, scan, associative_scan, region, cond_in_scan, checkpointed,
+    )
+}  # fmt: skip

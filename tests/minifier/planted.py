@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from torch._dynamo import register_backend
 from torch._inductor.codecache import CacheBase
+from torch._inductor.exc import CppCompileError
 from torch.fx import GraphModule
 
 
@@ -52,6 +54,28 @@ def planted_slow_path(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., A
     """Has the bug of `planted_path`, and takes its time to show it."""
     time.sleep(0.2)
     return planted_path(gm, inputs)
+
+
+@register_backend
+def planted_saved(gm: GraphModule, inputs: Sequence[Any]) -> Any:
+    """Fails where a policy of activation checkpointing has a sine saved."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    def split(joint: GraphModule, *args: Any, **kwargs: Any) -> Any:
+        for node in joint.graph.nodes:
+            sine = node.target is torch.ops.aten.sin.default
+            if sine and str(node.meta.get("recompute")) == "CheckpointPolicy.MUST_SAVE":
+                raise RuntimeError("planted: a sine is to be saved")
+        return torch._functorch.partitioners.default_partition(joint, *args, **kwargs)
+
+    return aot_autograd(fw_compiler=lambda graph, _: graph.forward, partition_fn=split)(gm, inputs)
+
+
+@register_backend
+def planted_killed_compiler(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Fails as Inductor does where somebody kills its compiler."""
+    command = ["g++", "x.cpp"]
+    raise CppCompileError(command, "") from subprocess.CalledProcessError(-9, command)
 
 
 @register_backend

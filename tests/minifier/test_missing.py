@@ -25,10 +25,10 @@ from torchreel.minifier.export.story import FailureSummary
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.verdicts import OracleReport, raise_missing
-from torchreel.minifier.scripts.forms import Script
+from torchreel.minifier.scripts.script import Script
 from torchreel.recorder.settings import Settings
 from torchreel.replay.compare.verdict import IDENTICAL, REFUSED
-from torchreel.replay.imposed.operators import document
+from torchreel.replay.imposed.documents import document
 from torchreel.replay.replay import replay
 from torchreel.store import queries
 from torchreel.store.database import Store

@@ -3,6 +3,8 @@
 import torch
 
 from tests.recorder.conftest import Record
+from torchreel.analysis import causes
+from torchreel.analysis.skipped import verb_of, why_skipped
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.store import queries
 from torchreel.store.documents.jsontypes import canonical_json, parse_json
@@ -76,6 +78,25 @@ def test_a_recompile_is_another_compile_of_the_frame(record: Record) -> None:
     assert CheckpointDoc.from_bytes(log.store.read_blob(dynamic.digest)).hints
 
 
+def test_a_frame_at_the_recompile_limit_is_left_to_python(record: Record) -> None:
+    def measured(x: torch.Tensor, text: str) -> torch.Tensor:
+        return x + len(text)
+
+    def program() -> None:
+        compiled = torch.compile(measured, backend="eager")
+        with torch._dynamo.config.patch(recompile_limit=2):
+            for text in ("a", "ab", "abc"):
+                compiled(torch.ones(3), text)
+
+    log = record(program)
+    assert [row.status for row in log.compiles] == ["ok", "ok", "skipped"]
+    last = log.compiles[-1]
+    assert why_skipped(log.store, last) == "recompile_limit (2) reached"
+    assert verb_of(log.store, last) == "why-recompile"
+    (recording,) = queries.recordings(log.store)
+    assert str(causes.counts(log.store, recording)) == "2 recompiles for 1 cause"
+
+
 def test_a_failure_while_dynamo_traces_has_no_graph(record: Record) -> None:
     log = record(lambda: torch.compile(breaks, backend="eager", fullgraph=True)(torch.ones(3)))
     (failure,) = queries.failures(log.store)
@@ -83,6 +104,7 @@ def test_a_failure_while_dynamo_traces_has_no_graph(record: Record) -> None:
     assert failure.exception_type == "torch._dynamo.exc.Unsupported"
     assert failure.checkpoint_id is None
     assert log.compile.status == "failed"
+    assert log.stages() == [("dynamo", "", "failed")]
     assert log.graphs() == []
 
 
@@ -97,4 +119,5 @@ def test_a_frame_that_falls_back_to_eager_did_not_fail(record: Record) -> None:
     log = record(lambda: result.append(torch.compile(unsupported, backend="eager")(torch.ones(2))))
     assert result[0].tolist() == [4.0, 4.0] or result[0].tolist() == [3.0, 3.0]
     assert queries.failures(log.store) == []
-    assert {row.status for row in log.compiles} <= {"ok", "restarted"}
+    assert [row.status for row in log.compiles] == ["skipped"]
+    assert why_skipped(log.store, log.compile) == "graph break in loop"

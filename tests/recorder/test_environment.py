@@ -1,8 +1,13 @@
 """What is said of the environment, and what never is."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from torchreel.recorder import environment
+from torchreel.store import Store, queries
 
 
 @pytest.mark.parametrize(
@@ -48,3 +53,55 @@ def test_the_compiler_is_told_only_when_inductor_has_asked() -> None:
     cpp_builder.get_compiler_version_info(cpp_builder.get_cpp_compiler())
     assert "version" in environment.compiler()["gxx"]
     assert "/" not in environment.compiler()["gxx"]
+
+
+LAUNCHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+
+
+@pytest.mark.parametrize(
+    ("said", "rank"),
+    [
+        ({}, None),
+        ({"RANK": "3"}, 3),
+        ({"RANK": "3", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "8"}, 3),
+        ({"OMPI_COMM_WORLD_RANK": "2"}, 2),
+        ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8"}, 5),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None),
+        ({"RANK": "${RANK}"}, None),
+    ],
+)
+def test_launchers_say_the_rank(
+    said: dict[str, str], rank: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert environment.rank() == rank
+
+
+JOINS = """
+import tempfile, torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def work(rank, file):
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    torch.compile(torch.sin, backend="eager")(torch.ones(2))
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(tempfile.mktemp(),), nprocs=2)
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_only_the_process_group_knows_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "joins.py").write_text(JOINS)
+    command = [sys.executable, "-m", "torchreel.cli", "record", "-o", "run.db", "--"]
+    subprocess.run([*command, sys.executable, "joins.py"], cwd=tmp_path, check=True)
+    ranks = set()
+    for file in tmp_path.glob("*.db"):
+        with Store.open(str(file)) as store:
+            ranks |= {
+                row.rank for row in queries.recordings(store) if queries.compiles(store, row.id)
+            }
+    assert ranks == {0, 1}

@@ -136,10 +136,10 @@ def test_names_that_are_no_plain_text_are_passed_over() -> None:
 
 
 def test_nested_calls_are_not_walked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchreel.recorder.redaction.known import telling
+    from torchreel.recorder.redaction.known import name_strength
 
     asked: list[str] = []
-    monkeypatch.setattr(telling, "is_value", lambda text, strength: asked.append(text))
+    monkeypatch.setattr(name_strength, "is_value", lambda text, strength: asked.append(text))
     words = ", ".join(f"'v{number}'" for number in range(100))
     texts(f"x = {'token(' * 50}{words}{')' * 50}\n")
     assert 100 <= len(asked) <= 200

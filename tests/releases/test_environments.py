@@ -71,6 +71,18 @@ def test_an_environment_that_was_not_finished_is_none(cache: Path) -> None:
     assert environments.found("2.14.1") is None
 
 
+def test_an_environment_whose_torch_was_changed_is_none(cache: Path) -> None:
+    folder = environments.folder_of("2.14.1")
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    (folder / "stamp").write_text(environments._recipe("2.14.1"))
+    metadata = folder / "lib" / "python3.12" / "site-packages" / "torch-2.14.1.dist-info"
+    metadata.mkdir(parents=True)
+    assert environments.found("2.14.1") == folder / "bin" / "python"
+    metadata.rename(metadata.with_name("torch-2.13.0.dist-info"))
+    assert environments.found("2.14.1") is None
+
+
 def test_an_interpreter_names_its_torch() -> None:
     found = look_into(sys.executable)
     assert found.torch == version("torch")

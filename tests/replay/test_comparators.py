@@ -11,7 +11,7 @@ import torch
 from tests.docs.pages import ROOT
 from tests.minifier.hand_made import chain
 from torchreel.errors import UnsupportedError, UsageError
-from torchreel.minifier.scripts.forms import compile_form
+from torchreel.minifier.scripts.script import compile_form
 from torchreel.replay.accuracy import comparators, comparison
 from torchreel.sharing.constructed.cases import construct
 from torchreel.sharing.pseudonyms import Pseudonyms
@@ -27,36 +27,36 @@ def script(name: str) -> str:
     return compile_form(replace(CASE, comparator=name), VALUES, []).text
 
 
-@pytest.mark.parametrize("name", comparators.NAMED)
+@pytest.mark.parametrize("name", comparators.COMPARATORS)
 def test_a_name_of_the_table_is_known_to_all(name: str) -> None:
     """To the comparison, the scripts, `share` and the guide."""
     one = [torch.ones(2)]
     assert comparison.differences(one, one, comparator=name) == []
     assert construct(replace(CASE, comparator=name), Pseudonyms()).comparator == name
-    if comparators.NAMED[name].in_script is not None:
+    if comparators.COMPARATORS[name].in_script is not None:
         assert "assert_close" in script(name)
     page = (ROOT / "docs/minify.md").read_text(encoding="utf-8")
     row = re.search(rf"^\| `{re.escape(name)}` \| (.*) \|$", page, re.MULTILINE)
     assert row is not None, f"docs/minify.md has no row for {name}"
-    assert row[1].startswith(comparators.NAMED[name].differ_when)
+    assert row[1].startswith(comparators.COMPARATORS[name].differ_when)
 
 
 def test_each_name_has_a_function() -> None:
-    assert comparison.NAMED.keys() <= comparators.NAMED.keys()
-    for name in comparators.NAMED.keys() - comparison.NAMED.keys():
-        assert isinstance(comparators.NAMED[name].in_script, tuple), name
+    assert comparison.DIFFER.keys() <= comparators.COMPARATORS.keys()
+    for name in comparators.COMPARATORS.keys() - comparison.DIFFER.keys():
+        assert isinstance(comparators.COMPARATORS[name].in_script, tuple), name
 
 
 def test_an_unknown_one_lists_them_all() -> None:
     with pytest.raises(UsageError) as raised:
         comparators.comparator("nearly")
-    for form in (*comparators.NAMED, "close(RTOL, ATOL)", "MODULE:FUNCTION"):
+    for form in (*comparators.COMPARATORS, "close(RTOL, ATOL)", "MODULE:FUNCTION"):
         assert form in str(raised.value)
 
 
 def test_a_new_name_reaches_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its tolerances, and the function that is applied before."""
-    monkeypatch.setitem(comparators.NAMED, "sign", SIGN)
+    monkeypatch.setitem(comparators.COMPARATORS, "sign", SIGN)
     text = script("sign")
     assert "from torch.utils._pytree import tree_map_only" in text
     assert (
@@ -67,7 +67,7 @@ def test_a_new_name_reaches_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_script_cannot_say_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(comparators.NAMED, "sign", replace(SIGN, in_script=None))
+    monkeypatch.setitem(comparators.COMPARATORS, "sign", replace(SIGN, in_script=None))
     with pytest.raises(UnsupportedError, match="no form for the comparator 'sign'"):
         script("sign")
 

@@ -10,6 +10,7 @@ from torch._dynamo import compiled_autograd
 import torchreel
 from tests import backward_programs
 from torchreel.errors import UnsupportedError
+from torchreel.replay.compare.verdict import IDENTICAL
 from torchreel.replay.replay import replay
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile
@@ -56,3 +57,21 @@ def test_a_capture_names_what_is_replayed_of_it(tmp_path: Path) -> None:
     ):
         replay(store, capture)
     assert inner.place in str(refusal.value)
+
+
+def test_the_tensors_of_a_list_have_the_sizes_that_were_symbols(tmp_path: Path) -> None:
+    """All tensors of a backward come in one list: that of the real ones, in Dynamo's graph."""
+    torch._dynamo.reset()
+    path = tmp_path / "run.db"
+    compiler = torch.compile(backend="aot_eager", dynamic=True, fullgraph=True)
+    with torchreel.record(path), compiled_autograd._enable(compiler):
+        for n in (3, 5):
+            x = torch.ones(n, 4, requires_grad=True)
+            y = torch.nn.functional.linear(x.relu(), torch.ones(4, 4, requires_grad=True))
+            (y.view(-1)[:n].sum() + y.mean()).backward()
+    torch._dynamo.reset()
+    with Store.open(path) as store:
+        found = queries.compiles(store, queries.recordings(store)[0].id)
+        (inner,) = (row for row in found if queries.checkpoints(store, row))
+        verdict = replay(store, inner)
+    assert verdict.verdict == IDENTICAL, f"{verdict}\n{verdict.difference}"

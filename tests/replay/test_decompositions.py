@@ -15,7 +15,7 @@ from torchreel.commands.rendering import failure as console
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.exported_programs import KEY, check_guard
-from torchreel.minifier.starts.failures import starting_cases
+from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.replay import replay
 from torchreel.replay.child.restore import restore
 from torchreel.store import queries

@@ -265,7 +265,7 @@ def test_a_frame_without_a_graph_is_not_replayed_from_one(tmp_path: Path) -> Non
         torch.compile(layer, backend="aot_eager")(torch.ones(1, 1, 2))  # Dynamo leaves it to Python
         torch.compile(lambda x: x.sin(), backend="aot_eager")(torch.ones(2))
     with Store.open(path, write=True) as store:
-        left, whole = (row for row in queries.compiles(store, 1) if row.status == "ok")
+        left, whole = (row for row in queries.compiles(store, 1) if row.status in ("ok", "skipped"))
         assert [queries.is_without_graph(store, row) for row in (left, whole)] == [True, False]
         rows = list(replay_all(store, 1, ("graph", "aot", "shapes"), lambda c, e: _verdict(e)))
         entries = [(row.compile.place, row.verdict.verdict) for row in rows]

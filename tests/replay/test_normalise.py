@@ -8,7 +8,7 @@ import pytest
 from torchreel.replay.compare.lanes import Operator
 from torchreel.replay.compare.normalise import Normaliser, canonical_code, canonical_text
 from torchreel.replay.compare.rules import EXCUSES, SCOPES
-from torchreel.replay.compare.selection import Point, Sieve, Sifted, fact
+from torchreel.replay.compare.selection import EventSelection, Point, Sifted, fact
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
 
@@ -176,8 +176,8 @@ def test_what_torch_collects_in_a_set_has_no_order() -> None:
 def test_what_is_told_of_a_cached_result_is_set_aside_for_an_aten_graph_alone() -> None:
     def sift(entry: str, frame: str) -> Sifted | None:
         told: Json = {"guard_added_fast": {"expr": "s0 > 1", "stack": [{"name": frame}]}}
-        sieve = Sieve(SCOPES[entry], Point(entry), EXCUSES, began=True)
-        return sieve.sift(event("guard_added_fast", told, stage="forward"))
+        selected = EventSelection(SCOPES[entry], Point(entry), EXCUSES, began=True)
+        return selected.sift(event("guard_added_fast", told, stage="forward"))
 
     cached = "_get_output_tensor_from_cache_entry"
     assert sift("aot", cached) == Sifted("", "fake-tensor cache")
@@ -192,10 +192,10 @@ def test_a_guard_that_the_conversion_of_inputs_asked_for_is_known_to_a_replay() 
         return event("guard_added_fast", data, stage="pre_grad")
 
     conversion, later = told("process_inputs", "s0 <= s1"), told("dispatch", "s0 <= s1")
-    recorded = Sieve(SCOPES["graph"], Point("graph"), EXCUSES, began=True)
+    recorded = EventSelection(SCOPES["graph"], Point("graph"), EXCUSES, began=True)
     assert recorded.sift(conversion) == Sifted("", "fake inputs")
     known = frozenset({fact(conversion)})
-    replayed = Sieve(SCOPES["graph"], Point("graph"), EXCUSES, began=True, known=known)
+    replayed = EventSelection(SCOPES["graph"], Point("graph"), EXCUSES, began=True, known=known)
     assert replayed.sift(later) == Sifted("", "seen before")
     assert replayed.sift(told("dispatch", "s0 <= s2")) == Sifted("")
 
@@ -294,3 +294,14 @@ def test_four_results_are_no_tensor() -> None:
     assert four.history(Operator("aten.f", "hit", [other, one, one, one], ())) is None
     layouts = (Operator("aten.f", "hit", ["f32", [4], layout, "cpu"], ()) for layout in ("x", None))
     assert next(layouts).history(next(layouts)) is None
+
+
+def test_an_object_in_a_message_is_told_by_no_address() -> None:
+    said = "Found in <bound method name of <torch.ScanOp object at {}>>"
+    for field in ("error", "why"):
+        one, other = (
+            event("subgraph.leave", {field: said.format(at)}) for at in ("0x7fcd11", "0x7f31b5")
+        )
+        assert len({*texts(one), *texts(other)}) == 1
+    one, other = (event("x.y", {"why": f"x + {at}"}) for at in ("0x7fcd11", "0x7f31b5"))
+    assert len({*texts(one), *texts(other)}) == 2

@@ -132,3 +132,9 @@ def test_a_compile_that_did_not_fail_has_nothing_to_share(tmp_path: Path) -> Non
     path = record(tmp_path / "run.db", torch.sin, torch.ones(2), backend="eager")
     with pytest.raises(UsageError, match="did not fail"):
         share(f"{path}#1/0/0", tmp_path / "b.db")
+
+
+def test_digits_of_a_number_in_a_digest_are_no_canary() -> None:
+    number = float.fromhex("0x1.a3c4e8p+2")
+    assert found_in([b"sha256 77a3c4e8f1"], {"one": number}) == []
+    assert found_in([b'"0x1.a3c4e8p+2"'], {"one": number}) == ["one"]

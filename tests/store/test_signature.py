@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from types import FunctionType
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tests.store.test_messages import COMPILER, LOWERING, VERBOSE
 from torchreel.errors import DamagedStore
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.failures.messages import normalise_message
 from torchreel.store.failures.signature import (
     Signature,
     crash_signature,
@@ -149,6 +151,12 @@ def raised(make: Callable[[], None]) -> BaseException:
     raise AssertionError("nothing was raised")
 
 
+def as_torch(function: FunctionType) -> FunctionType:
+    """The same function, as if a module of torch had it."""
+    module = {**globals(), "__name__": "torch._inductor.graph"}
+    return FunctionType(function.__code__, module, function.__name__, None, function.__closure__)
+
+
 def lowering_fails(wrapper: type[BackendCompilerFailed] | None = None) -> BaseException:
     def lower() -> None:
         try:
@@ -156,7 +164,7 @@ def lowering_fails(wrapper: type[BackendCompilerFailed] | None = None) -> BaseEx
         except AssertionError:
             raise LoweringException(LOWERING) from None
 
-    inner = raised(lower)
+    inner = raised(as_torch(lower))
     if wrapper is None:
         return inner
 
@@ -330,3 +338,42 @@ def test_an_exception_that_wraps_itself_counts_once() -> None:
     around = changed(BASE, exception_types=["TypeError", "ValueError", "TypeError"])
     assert once.matches(twice)
     assert not once.matches(around)
+
+
+def test_a_signature_is_the_same_on_every_way_out_of_torch() -> None:
+    """`torch._dynamo.eval_frame` raises an exception again, `from None`, which a probe saw."""
+
+    def replace_it() -> None:
+        try:
+            raise AssertionError
+        except AssertionError:
+            raise LoweringException(LOWERING)  # noqa: B904
+
+    seen = raised(as_torch(replace_it))
+    first = from_exception(seen, "dynamo")
+
+    def leave() -> None:
+        raise seen from None
+
+    assert from_exception(raised(leave), "dynamo") == first
+    assert first.exception_types == ("LoweringException", "AssertionError")
+
+
+def test_what_a_program_was_handling_is_no_part_of_a_failure() -> None:
+    def compile_in_a_handler() -> None:
+        try:
+            raise KeyError
+        except KeyError:
+            raise LoweringException(LOWERING) from None
+
+    seen = from_exception(raised(compile_in_a_handler), "dynamo")
+    assert seen.exception_types == ("LoweringException",)
+
+
+def test_an_input_is_told_by_its_number_and_not_by_its_name() -> None:
+    text = "Input {} ({}) is a view of input {} ({}), with (3 rows)"
+    names = [("a", "L['b'][0].c"), ("args[0]", "args[1]"), ("self.x", 'G["y"]')]
+    found = {
+        normalise_message(text.format(n, one, n + 1, two)) for n, (one, two) in enumerate(names)
+    }
+    assert found == {"Input N is a view of input N, with (N rows)"}

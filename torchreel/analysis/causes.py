@@ -23,6 +23,7 @@ from torchreel.store.records import Event, Recording, StackFrame
 
 MISS, BREAK = CacheMiss.kind, GraphBreak.kind
 _DIGITS = re.compile(r"\d+")
+_TEXT = re.compile(r"(?<=== )(?:'[^']*'|\"[^\"]*\")")
 _HINT = re.compile(r"\(HINT: (?P<text>[^\n]*)\)[ \t]*$", re.MULTILINE)
 _SIZE = re.compile(r"tensor 'L\['(?P<name>\w+)'\]' size mismatch at index (?P<index>\d+)")
 
@@ -80,11 +81,11 @@ def _key_of_story(story: Story) -> tuple[Json, ...]:
 
 
 def _of_miss(reason: str, guards: Sequence[str], frame: Json) -> tuple[Json, ...]:
-    """Return one cause: the same guard of the same function, whatever number it is compared
-    with.
+    """Return one cause: the same guard of the same function, whatever number or text it is
+    compared with.
     """
     said = " ".join(guards) or shortened(reason)
-    return "recompile", frame, _DIGITS.sub("N", said)
+    return "recompile", frame, _DIGITS.sub("N", _TEXT.sub("TEXT", said))
 
 
 def _of_break(what: str, reason: str) -> tuple[Json, ...]:

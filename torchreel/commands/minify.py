@@ -100,7 +100,7 @@ def minify(
     store, where = writable_copy(writable_store(where), output, where)
     with store:
         row = None if accuracy and where.compile is None else queries.compile_at(store, where)
-        with view.watched(limits, accuracy=accuracy) as listener:
+        with view.watched(limits) as listener:
             chosen = MinifyOptions(
                 imports=options.imports,
                 trust=trust,

@@ -97,7 +97,7 @@ def replay(
 
     from torchreel.commands.views import replay as view
     from torchreel.replay import replay as run
-    from torchreel.replay.compare.travel import until
+    from torchreel.replay.compare.time_travel import until
     from torchreel.replay.sequence import replay_sequence as frames
     from torchreel.replay.what_if import changes
     from torchreel.store import parse, queries

@@ -63,6 +63,21 @@ class SyntheticBases(EventType, frozen=True):
     """Inputs whose sizes or strides are mutated as well."""
 
 
+class SavePolicy(EventType, frozen=True):
+    """A region of activation checkpointing asked the program's policy whether to save what an
+    operator computes; the name is the operator."""
+
+    kind = "aot.save_policy"
+
+    region: str
+    """Name of the node that calls the region; behind those of the regions around it, with a dot
+    between them."""
+    run: int
+    """Number that torch gave this tracing of the region: each operator is asked for in each."""
+    answer: str
+    """The answer: 'MUST_SAVE', 'PREFER_RECOMPUTE', ..."""
+
+
 class Partition(EventType, frozen=True):
     """The joint graph was split; what the backward needs is saved or computed again."""
 

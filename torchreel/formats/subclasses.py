@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import fake_tensors
 
 _REFUSALS = (
@@ -21,6 +22,22 @@ _REFUSALS = (
     ValueError,
 )  # fmt: skip
 """Exceptions that the code of a class may raise for values that it was not made with."""
+
+
+KEY = "subclass."
+"""Prefix of the names under which a checkpoint keeps classes of the program's own."""
+
+
+def names_in(description: Json) -> Iterator[str]:
+    """Yield the classes that are named in a description of inputs and are none of torch's."""
+    if isinstance(description, (list, tuple)):
+        for item in description:
+            yield from names_in(item)
+    elif isinstance(description, Mapping):
+        name = str(description.get("type"))
+        if description.get("k") == "subclass" and name.partition(".")[0] != "torch":
+            yield name
+        yield from names_in(list(description.values()))
 
 
 def resolve(name: str) -> Any:
@@ -39,7 +56,7 @@ def resolve(name: str) -> Any:
             return cls
     raise UntrustedError(
         f"the tensor subclass {name!r:.80} is not loaded in this process; name the module that "
-        "defines it with --import MODULE"
+        "defines it with --import MODULE, or use the one that was kept with the compile: --trust"
     )
 
 

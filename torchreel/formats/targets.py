@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import builtins
 from functools import cache
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 
 import torch
 import torch._ops
@@ -21,7 +21,8 @@ import torch._ops
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.formats import autograd_nodes, backward_prologues, numpy_calls
 from torchreel.formats.allowed import functions
-from torchreel.torch_compat import dispatcher, dynamo, fx
+from torchreel.torch_compat import dispatcher, dynamo, fx, local_functions
+from torchreel.torch_compat.local_functions import MARK
 
 Target = functions.Target
 
@@ -48,9 +49,16 @@ def encode_target(target: object) -> str:
     if call := numpy_calls.encode(target):
         return call
     name = _function_name(target)
-    if name is not None and functions.resolve(name) is target:
+    if name is not None and _is(functions.resolve(name), target):
         return f"fn:{name}"
     return f"opaque:{_describe(target)}"
+
+
+def _is(found: object, target: object) -> bool:
+    """Return True if a function is the target, or was made of the very same code."""
+    if found is target:
+        return True
+    return MARK in getattr(found, "__qualname__", "") and found.__code__ is target.__code__  # type: ignore[attr-defined]
 
 
 def _describe(target: object) -> str:
@@ -61,6 +69,10 @@ def _describe(target: object) -> str:
 def _function_name(target: object) -> str | None:
     if name := autograd_nodes.name_of(target):
         return name
+    if (name := local_functions.local_name(target)) and _is(functions.resolve(name), target):
+        return name
+    if isinstance(target, MethodDescriptorType) and hasattr(torch.Tensor, _name_of(target)):
+        return f"torch.Tensor.{_name_of(target)}"
     if isinstance(target, type) or getattr(builtins, _name_of(target), None) is target:
         return f"{getattr(target, '__module__', '')}.{_name_of(target)}"
     if not isinstance(target, (FunctionType, BuiltinFunctionType)):

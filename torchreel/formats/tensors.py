@@ -12,6 +12,7 @@ output code then.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -22,7 +23,7 @@ import torch
 from torch.fx.immutable_collections import immutable_list
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import sparse, subclasses, symbols, values
+from torchreel.formats import sparse, subclasses, symbols, values, view_bases
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import fake_tensors, inductor, shapes
 from torchreel.torch_compat.fake_tensors import FakeTensor, FakeTensorMode
@@ -567,24 +568,38 @@ def synthesise_all(
     seed: int,
     hints: Mapping[str, Json],
     table: Mapping[str, sympy.Symbol],
+    with_bases: bool = True,
 ) -> list[object]:
-    """Return real values for a list of inputs; those that shared a storage share one again."""
-    return _Synthesis(seed, hints, table).all(descriptions)
+    """Return real values for a list of inputs; those that shared a storage share one again.
+
+    `with_bases` is False where the descriptions do not say which tensors are views, as in bundles:
+    those that share a storage are then views of it.
+    """
+    return _Synthesis(seed, hints, table, with_bases).all(descriptions)
 
 
 class _Synthesis:
     def __init__(
-        self, seed: int, hints: Mapping[str, Json], table: Mapping[str, sympy.Symbol]
+        self,
+        seed: int,
+        hints: Mapping[str, Json],
+        table: Mapping[str, sympy.Symbol],
+        with_bases: bool,
     ) -> None:
+        self.with_bases = with_bases
         self.generator = torch.Generator().manual_seed(seed)
         self.hints, self.table = hints, table
         self.storages: dict[int, torch.Tensor] = {}
         self.extents: dict[int, int] = {}
         self._objects: dict[int, object] = {}
+        self._bases: dict[int, torch.Tensor] = {}
+        self._roots: Counter[int] = Counter()
 
     def all(self, descriptions: Sequence[Json]) -> list[object]:
         for description in descriptions:
             self._measure(description)
+        if self.with_bases:
+            self._roots = view_bases.roots(descriptions)
         return [self.value(description) for description in descriptions]
 
     def _int(self, size: Json) -> int:
@@ -600,10 +615,15 @@ class _Synthesis:
                 self._measure(held)
             return
         if isinstance(description, Mapping) and isinstance(description.get("storage"), int):
+            self._measure(self._base_of(description))
             number = int(str(description["storage"]))
             extent = self._extent(description) * _itemsize(description)
             recorded = self._recorded_extent(description)
             self.extents[number] = max(self.extents.get(number, 0), extent, recorded)
+
+    def _base_of(self, description: Mapping[str, Json]) -> Mapping[str, Json] | None:
+        """Return the description of the base of a view; None where its sizes are not known."""
+        return view_bases.base_of_extent(description, self._extent)
 
     def _recorded_extent(self, description: Mapping[str, Json]) -> int:
         size = description.get("storage_size")
@@ -648,10 +668,45 @@ class _Synthesis:
         flags = _list(description.get("flags") or [])
         if "zero" in flags:
             return fake_tensors.zero_tensor(size, **options)
-        tensor = self._strided(description, size, options)
+        number = view_bases.object_of(description)
+        if number is not None and number in self._bases:
+            return self._bases[number]
+        base = self._base_of(description)
+        if base is not None:
+            tensor = self._view(self._tensor(base), description, size, options)
+        else:
+            tensor = self._strided(description, size, options)
         tensor = torch._conj(tensor) if "conj" in flags else tensor
         tensor = torch._neg_view(tensor) if "neg" in flags else tensor
+        made = self._with_autograd(tensor, description)
+        if number is not None:
+            self._bases[number] = made
+        return made
+
+    def _with_autograd(self, tensor: torch.Tensor, description: Mapping[str, Json]) -> torch.Tensor:
+        """Return a tensor as it was recorded: what others are views of is no view itself."""
+        if _is_whole(tensor) and view_bases.is_computed_base(description, self._roots):
+            with torch.enable_grad():
+                return tensor.requires_grad_().clone()
         return with_autograd(tensor, description)
+
+    def _view(
+        self,
+        base: torch.Tensor,
+        description: Mapping[str, Json],
+        size: list[int],
+        options: dict[str, object],
+    ) -> torch.Tensor:
+        """Return a view of a tensor, as autograd knows it."""
+        stride = [self._int(item) for item in _list(description.get("stride"))]
+        offset = self._int(description.get("offset", 0))
+        followed = bool(description.get("requires_grad")) and not description.get("leaf", True)
+        if followed and not base.requires_grad:
+            base = base.view_as(base).requires_grad_()
+        with torch.set_grad_enabled(followed):
+            if base.dtype is not options["dtype"]:
+                base = base.view(options["dtype"])  # type: ignore[call-overload]
+            return base.as_strided(size, stride, offset)
 
     def _sparse(self, description: Mapping[str, Json]) -> torch.Tensor:
         if description.get("layout") == "_mkldnn":
@@ -684,7 +739,11 @@ class _Synthesis:
         storage = self._storage(description, dtype, str(options["device"]))
         if storage.dtype is not dtype:
             storage = storage.view(dtype)
-        return storage.as_strided(size, stride, offset)
+        made = storage.as_strided(size, stride, offset)
+        number = description.get("storage")
+        shared = isinstance(number, int) and self._roots[number] > 0
+        # A view of something it is all the same where it is a part, as in a program.
+        return made.detach() if shared or _is_whole(made) else made
 
     def _storage(
         self, description: Mapping[str, Json], dtype: torch.dtype, device: str
@@ -736,12 +795,17 @@ def _each(
     return found
 
 
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Return True if a tensor is contiguous and all of its storage."""
+    return tensor.is_contiguous() and tensor.nbytes == tensor.untyped_storage().nbytes()
+
+
 def with_autograd(tensor: torch.Tensor, description: Mapping[str, Json]) -> torch.Tensor:
     """Return a real tensor as a parameter, a leaf or none, as it was recorded."""
     tensor = torch.nn.Parameter(tensor, False) if description.get("parameter") else tensor
     if description.get("requires_grad"):
         tensor.requires_grad_(True)
-        if not description.get("leaf", True):
+        if not description.get("leaf", True) and tensor.is_leaf:
             with torch.enable_grad():
                 tensor = tensor.view_as(tensor)
     return tensor

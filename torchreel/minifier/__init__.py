@@ -4,7 +4,7 @@ Each folder is a room; upper ones import lower ones, and the import contracts ch
 
 - `minify`: the whole way, and `export`: the files for other people
 - `explain`, `bisect`: the neighbourhood of a smallest case, and the guilty part of the compiler
-- `starts`, `accuracy`: the cases to start with, for a failure and for a wrong result
+- `initial_cases`, `accuracy`: the cases to start with, for a failure and for a wrong result
 - `search`: passes repeated to a fixpoint, over an oracle with a cache
 - `source`, `scripts`: programs from recorded frames, and cases as scripts
 - `storage`: verdicts, cases and findings in the store

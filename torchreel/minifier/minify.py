@@ -1,7 +1,7 @@
 """`minify`: from a failure in a store to the simplest case of it.
 
 Lives here: the steps of a reduction, one after the other. Not here: what is looked for and where
-the reduction starts (`starts.problems`), the search (`search`), what is found out afterwards
+the reduction starts (`initial_cases.problems`), the search (`search`), what is found out afterwards
 (`explain`). Called by the command line.
 """
 
@@ -21,13 +21,18 @@ from torchreel.errors import (
 )
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.explain.asking import explain
+from torchreel.minifier.initial_cases.problems import Problem, Starts, problem_of
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
-from torchreel.minifier.results.reductions import Listener, MinifyResult, looking
-from torchreel.minifier.scripts.forms import candidate_script
+from torchreel.minifier.results.reductions import (
+    Listener,
+    MinifyResult,
+    beginning,
+    looking,
+)
+from torchreel.minifier.scripts.script import candidate_script
 from torchreel.minifier.search.failure_search import reduce_failure
-from torchreel.minifier.starts.problems import Problem, Starts, problem_of
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
 
@@ -57,6 +62,9 @@ def minify(
     needed either: the compile (the latest, if none is given) is reduced as long as that holds.
     """
     problem = problem_of(store, compile, options, listener, accuracy=accuracy)
+    if listener is not None:
+        then = "looking for a wrong result" if accuracy else "running the failing case twice"
+        listener.on_step(beginning(f"starting a worker and {then}"))
     with open_oracle(oracle, problem.signature, problem.options, problem.accelerator) as worker:
         try:
             found = _reduced(store, problem, worker, listener, problem.find_starts)

@@ -57,10 +57,29 @@ def arguments(argv: Sequence[str]) -> list[str]:
     return kept
 
 
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Variables in which launchers say the rank: torchrun, Open MPI, and those of MPICH's family."""
+
+
 def rank() -> int | None:
-    """Return this process's rank in a distributed job, when a launcher set one."""
-    text = os.environ.get("RANK", "")
-    return int(text) if text.isdecimal() else None
+    """Return this process's rank in a distributed job: the process group's, or a launcher's."""
+    joined = _rank_in_group()
+    return launched_rank() if joined is None else joined
+
+
+def launched_rank() -> int | None:
+    """Return the rank that a launcher gave to this process; known from its start."""
+    texts = [os.environ.get(name, "") for name in _RANKS]
+    if os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":  # one task may be torchrun's own start
+        texts.append(os.environ.get("SLURM_PROCID", ""))
+    return next((int(text) for text in texts if text.isdecimal()), None)
+
+
+def _rank_in_group() -> int | None:
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return int(distributed.get_rank())
 
 
 def facts() -> dict[str, str]:

@@ -105,6 +105,7 @@ class Recorder:
         losses.reset()
         self.pid = os.getpid()
         self.spans = Spans()
+        self._rank = environment.rank()
         self.event_log = self._new_event_log()
         self._sequence = itertools.count(1)
         self._described = self._begun = False
@@ -114,7 +115,7 @@ class Recorder:
     def _new_event_log(self) -> EventLog:
         options, row = self.options, self._recording_row()
         settings = options.settings
-        target = control.resolve(options.target, environment.rank())
+        target = control.resolve(options.target, environment.launched_rank())
         event_log: EventLog
         if options.mode == "flight" or settings.sample < 1:
             full = options.mode == "full"
@@ -161,7 +162,7 @@ class Recorder:
                 "replay_of": options.replay_of,
                 "entry": options.entry,
                 "pid": os.getpid(),
-                "rank": environment.rank(),
+                "rank": self._rank,
                 "argv": environment.arguments(_arguments()),
                 "cwd": _working_directory(),
                 "started_ns": time.time_ns(),
@@ -351,7 +352,7 @@ class Recorder:
         try:
             self._at_boundary(None)
             if span.ref is not None:
-                columns = {"status": _ended(error, failed), "ended_ns": time.time_ns()}
+                columns = {"status": _stage_ended(error, failed), "ended_ns": time.time_ns()}
                 self.event_log.append(Update("stages", span.ref, columns))
             if error is not None and failed:
                 here = Mark(id(error), span.entry, span.stage or "dynamo", span.partition)
@@ -554,6 +555,11 @@ class Recorder:
             guard.check("environment")
             facts = {**environment.facts(), "redact": self.options.settings.redact}
             self.event_log.append(AddEnvironment(self.event_log.recording, facts))
+            rank = environment.rank()
+            if rank != self._rank:  # a program may join its group long after its start
+                self.event_log.append(
+                    Update("recordings", self.event_log.recording, {"rank": rank})
+                )
 
     # -- end ------------------------------------------------------------------------------------
 
@@ -585,8 +591,21 @@ class Recorder:
 
 def _ended(error: BaseException | None, failed: bool) -> str:
     """Return the status of a stage, or of a compile, that has ended."""
-    stopped = isinstance(error, failures.Stopped)
-    return "failed" if failed else "stopped" if stopped else "ok"
+    if error is None or failed:
+        return "failed" if failed else "ok"
+    if isinstance(error, failures.Stopped):
+        return "stopped"
+    if failures.is_restart(error):
+        return "restarted"
+    left_to_python = failures.is_control_flow(error) or failures.is_soft(error)
+    return "skipped" if left_to_python else "ok"
+
+
+def _stage_ended(error: BaseException | None, failed: bool) -> str:
+    """Return the status of a stage: one that can't do its work has failed, whatever Dynamo does
+    with the frame then.
+    """
+    return _ended(error, failed or (error is not None and failures.is_soft(error)))
 
 
 def _structure(doc: GraphDoc) -> str:

@@ -339,7 +339,9 @@ class _Importer:
             began = self.compiles.get((name, 0), compile_).began
             return "crashed" if began else "ok"
         reason = compile_.metrics.get("fail_type")
-        return "ok" if reason is None or reason in _SKIPS else "failed"
+        if reason in _SKIPS:
+            return "skipped"
+        return "ok" if reason is None else "failed"
 
     def _add_failure(self, compile_: _Compile, metrics: Mapping[str, Json]) -> None:
         kind, message = str(metrics.get("fail_type")), str(metrics.get("fail_reason") or "")

@@ -87,11 +87,15 @@ def folder_of(version: str) -> Path:
 
 
 def found(version: str) -> Path | None:
-    """Return the interpreter of a version's environment; None if it was not made yet."""
+    """Return the interpreter of a version's environment.
+
+    None if it was not made yet, or if its torch is another one by now.
+    """
     folder = folder_of(version)
     python, stamp = folder / "bin" / "python", folder / "stamp"
     complete = stamp.is_file() and stamp.read_text() == _recipe(version)
-    return python if complete and python.exists() else None
+    has_torch = any(folder.glob(f"lib/python*/site-packages/torch-{version}*.dist-info"))
+    return python if complete and has_torch and python.exists() else None
 
 
 def make(version: str, say: Say) -> Path:
@@ -191,7 +195,8 @@ def _named(command: Sequence[str]) -> str:
 
 
 def _reason(errors: str) -> str:
-    """Return pip's last error, else the last line."""
+    """Return pip's last error that names a cause, else the last line."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("ERROR:")] or lines
+    causes = [line for line in lines if line.startswith("ERROR:") and "for help visit" not in line]
+    told = causes or lines
     return told[-1].removeprefix("ERROR: ") if told else "it said nothing"

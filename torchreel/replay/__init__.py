@@ -14,7 +14,7 @@ Not here: how a compile is recorded (`torchreel.recorder`) or reduced (`torchree
 Importing this package imports no torch.
 """
 
-from torchreel.replay.compare.travel import Until, until
+from torchreel.replay.compare.time_travel import Until, until
 from torchreel.replay.compare.verdict import Comparison, Verdict
 from torchreel.replay.replay import replay
 

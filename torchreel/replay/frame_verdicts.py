@@ -15,7 +15,7 @@ from torchreel.replay.child.frame_child import Told
 from torchreel.replay.compare.causes import likely
 from torchreel.replay.compare.compiles import EventComparison, Question, Side, compare
 from torchreel.replay.compare.selection import Point
-from torchreel.replay.compare.travel import Stop
+from torchreel.replay.compare.time_travel import Stop
 from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.replay.imposed import module_state
 from torchreel.replay.options import ReplayOptions

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torchreel.errors import LockedStore, UnsupportedError, UsageError
 from torchreel.replay.compare.rules import ON_REQUEST
-from torchreel.replay.compare.travel import Until
+from torchreel.replay.compare.time_travel import Until
 from torchreel.replay.compare.verdict import Verdict
 from torchreel.replay.processes.launch import DEFAULT_TIMEOUT
 from torchreel.replay.what_if import Changes
@@ -23,6 +23,9 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.failures.hang_limit import recorded_limit
 from torchreel.store.records import Compile, Failure
+
+_PUT_OFF = "eager_compile_backwards_failure"
+"""Name of the trace record with which torch puts off the failure of a backward."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,16 @@ def backward_that_failed(failure: Failure | None) -> str:
 
 
 def had_backward(store: Store, compile: Compile) -> bool:
-    """Return whether its backward was compiled: then the replay does so as well."""
+    """Return whether its backward was compiled, which a replay has to ask for.
+
+    torch compiles one with symbolic sizes at once by itself, and puts its failure off: a replay
+    that asked for it would fail.
+    """
     partitions = [code.partition for code in queries.output_codes(store, compile)]
     partitions += [checkpoint.partition for checkpoint in queries.checkpoints(store, compile)]
-    return "backward" in partitions
+    artifacts = queries.events(store, compile, "artifact") if "backward" in partitions else []
+    put_off = any(event.name == _PUT_OFF for event in artifacts)
+    return "backward" in partitions and not put_off
 
 
 def note(store: Store, compile: Compile, verdict: Verdict) -> None:

@@ -16,10 +16,9 @@ from typing import Any
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.events.proxies import ProxyTrace
 from torchreel.events.scalars import KnownAssert
-from torchreel.formats.graphs import OPERATORS
 from torchreel.replay import what_if
 from torchreel.replay.child.checkpoint_child import Report, Request
-from torchreel.replay.compare import travel
+from torchreel.replay.compare import time_travel
 from torchreel.replay.compare.causes import likely
 from torchreel.replay.compare.compiles import (
     EventComparison,
@@ -31,7 +30,7 @@ from torchreel.replay.compare.compiles import (
 from torchreel.replay.compare.lanes import facts_before, mark_of
 from torchreel.replay.compare.rules import LIBRARIES
 from torchreel.replay.compare.selection import MARK, Point
-from torchreel.replay.compare.travel import Sought, Stop, Target, Until
+from torchreel.replay.compare.time_travel import Sought, Stop, Target, Until
 from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.replay.frame_verdicts import CAPTURING, export_around
 from torchreel.replay.imposed import fake_cache, real_inputs, remainders
@@ -82,7 +81,7 @@ def replay(
     `memory` in bytes for each child;
     `allow` names classes of difference to be set aside (`compared.ON_REQUEST`); `changes` is what
     to do otherwise than recorded (`what_if.changes`): the verdict says what that changed; `until`
-    is how far to go (`travel.until`), which the verdict says as well.
+    is how far to go (`time_travel.until`), which the verdict says as well.
     The replay becomes a recording of the same store (of a temporary one when that is read-only).
     Raises UsageError for another entry, UnsupportedError when there is no checkpoint or frame.
     """
@@ -93,7 +92,7 @@ def replay(
         raise UsageError(f"Only a replay from {' or '.join(what_if.ENTRIES)} can be changed.")
     goal = until or Until()
     if goal:
-        travel.check(goal, entry)
+        time_travel.check(goal, entry)
     options = ReplayOptions(
         trust, tuple(imports), timeout or DEFAULT_TIMEOUT, known_classes(allow), asked, goal,
         memory,
@@ -150,7 +149,7 @@ def _from_checkpoints(
         return replace(verdict, notes=(said, *verdict.notes))
     target = None
     if options.until:
-        one, target = travel.chosen(store, compile, checkpoints, options.until)
+        one, target = time_travel.chosen(store, compile, checkpoints, options.until)
         checkpoints = [one]
     with ExitStack() as stack:
         into = target_of(store, stack)
@@ -288,7 +287,7 @@ def _sought(
         target,
         tuple((kind, name, data.decode()) for kind, name, data in sorted(known)),
         until.interactive,
-        travel.event_log_of(store, [compile], point) if until.interactive else None,
+        time_travel.event_log_of(store, [compile], point) if until.interactive else None,
     )
 
 
@@ -350,15 +349,9 @@ def _written_before(
 
 
 def _document(store: Store, compile: Compile, checkpoint: Checkpoint) -> bytes:
-    """Return a checkpoint; with all that is known of the program's own operators, if it calls
-    any.
-    """
-    data = store.read_blob(checkpoint.digest)
-    if f'"{OPERATORS}":'.encode() not in data:
-        return data
-    from torchreel.replay.imposed.operators import bytes_with_operators  # it imports torch
+    from torchreel.replay.imposed.documents import document_bytes  # it imports torch
 
-    return bytes_with_operators(store, compile, data)
+    return document_bytes(store, compile, checkpoint)
 
 
 def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> tuple[str, ...]:

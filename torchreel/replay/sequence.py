@@ -22,9 +22,9 @@ from torchreel.events.scalars import ScalarItem
 from torchreel.events.shape_env import BackedSymbol
 from torchreel.replay.child import frame_child
 from torchreel.replay.child.frame_child import FrameRequest, SequenceStep
-from torchreel.replay.compare import travel
+from torchreel.replay.compare import time_travel
 from torchreel.replay.compare.rules import EARLIER
-from torchreel.replay.compare.travel import Sought, Until
+from torchreel.replay.compare.time_travel import Sought, Until
 from torchreel.replay.compare.verdict import Verdict
 from torchreel.replay.frame_verdicts import (
     Attempts,
@@ -89,8 +89,12 @@ def replay_frame(store: Store, compile: Compile, options: ReplayOptions) -> Verd
 
 def _sought(store: Store, group: Attempts, until: Until) -> Sought:
     """Return what the child has to know to stop in a frame."""
-    target = travel.of_frame(store, group.rows, until)
-    log = travel.event_log_of(store, group.rows, travel.FRAME) if until.interactive else None
+    target = time_travel.of_frame(store, group.rows, until)
+    log = (
+        time_travel.event_log_of(store, group.rows, time_travel.FRAME)
+        if until.interactive
+        else None
+    )
     return Sought(until.stage, until.partition, target, (), until.interactive, log)
 
 

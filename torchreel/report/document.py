@@ -280,7 +280,7 @@ class StageSpan(DocumentPart, frozen=True):
     """A step of the pipeline."""
 
     stage: Annotated[str, says("its name")]
-    status: Annotated[str, says("ok, failed, open or stopped")]
+    status: Annotated[str, says("ok, failed, restarted, skipped, open or stopped")]
     start_ms: Annotated[float, says("milliseconds after the compile began")]
     partition: Annotated[str, says("inference, forward, backward or nothing")] = ""
     ms: Annotated[float | None, says("how long it took; null where it was not left")] = None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.policies import answers_of
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.literals import float_of, leaves
@@ -40,6 +42,13 @@ class Leaving:
     """Facts that somebody learns from that who knows models."""
 
 
+def _saved(case: Case) -> Iterator[str]:
+    """Yield the operators that policies of activation checkpointing save."""
+    for graph in _graphs(case.graph):
+        for name in answers_of(graph.extra) or ():
+            yield f"op:{name}" if "." in name else f"hop:{name}"
+
+
 def leaving(case: Case, signature: Signature, needed: Sequence[str] = ()) -> Leaving:
     """Return what leaves with a case and its signature.
 
@@ -49,7 +58,7 @@ def leaving(case: Case, signature: Signature, needed: Sequence[str] = ()) -> Lea
     literals = [leaf for node in nodes if node.is_call for leaf in _leaves(node)]
     sizes = sizes_in(case)
     return Leaving(
-        operators=_sorted(node.target for node in nodes if node.is_call),
+        operators=_sorted(chain((node.target for node in nodes if node.is_call), _saved(case))),
         options=_sorted(leaf for leaf in literals if isinstance(leaf, str)),
         types=_sorted(_types([*case.checkpoint.inputs, *(node.value for node in nodes)])),
         numbers=_sorted(iter(_literals(case))),

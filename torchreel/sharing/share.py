@@ -14,10 +14,10 @@ from pathlib import Path
 from torchreel.errors import DamagedStore, NotReproduced, RefusedError, UnsupportedError, UsageError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
-from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.storage.best_cases import best_case
 from torchreel.sharing.audit.audit import AuditFinding, audit
 from torchreel.sharing.bundle import Content, write_bundle

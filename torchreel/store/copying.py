@@ -21,10 +21,9 @@ from torchreel.store.documents.jsontypes import json_text
 from torchreel.store.writer import Writer
 
 _COPIED = (
-    schema.environment, schema.lost, schema.compiles, schema.stages, schema.events,
-    schema.event_pages, schema.stack_pages, schema.graphs, schema.graph_targets,
-    schema.checkpoints, schema.output_codes, schema.failures,
-)  # fmt: skip
+    *(table for table in schema.OF_A_RECORDING if table is not schema.frame_bundles),
+    schema.failures,
+)
 """In an order in which each comes after those that it refers to."""
 
 _Ids = dict[str, dict[Any, Any]]

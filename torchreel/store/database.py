@@ -1,8 +1,9 @@
 """`Store`: opens a store, refuses what is none, and hands out connections and writers.
 
 Everything about files, versions, pragmas and transactions of the database lives here; the checks of
-a SQLite file are in `sqlite_files`, the translation of database errors in `faults`, the tables in
-`schema`. The recorder, the replayer, the minifier and the command line all begin with `Store.open`.
+a SQLite file are in `sqlite_files`, the translation of database errors in `driver_errors`, the
+tables in `schema`. The recorder, the replayer, the minifier and the command line all begin with
+`Store.open`.
 """
 
 import os
@@ -35,7 +36,7 @@ from torchreel.store import limits
 from torchreel.store.blobs import blobs
 from torchreel.store.blobs.packing import LastPack
 from torchreel.store.blobs.pages import Inline
-from torchreel.store.files import faults, locks, sqlite_files
+from torchreel.store.files import driver_errors, locks, sqlite_files
 from torchreel.store.files.direct import write_schema
 from torchreel.store.passwords import hidden
 from torchreel.store.reading import file_schema
@@ -74,7 +75,7 @@ class Store:
         self._present: set[str] = set()
         self._path = path
         self.writable = writable
-        faults.attach(engine, target)
+        driver_errors.attach(engine, target)
         event.listen(engine, "begin", _begin)
         _open_stores.add(self)
 

@@ -429,7 +429,7 @@ def is_without_graph(store: Store, compile: Compile) -> bool:
     False where that may as well have been lost, or not been kept.
     """
     return (
-        compile.status == "ok"
+        compile.status in ("ok", "skipped")
         and not graphs(store, compile)
         and FrameStart.kind in event_counts(store, compile)
         and not lost(store, compile.recording_id)

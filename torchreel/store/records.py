@@ -40,8 +40,9 @@ class Compile:
 
     torch gives its names anew when Dynamo is reset: `generation` counts the resets before it.
 
-    `status` is 'crashed' also when the process died during the compile and nobody wrote it down,
-    and 'unknown' when it died and nobody can say whether the compile had returned.
+    `status` is 'skipped' where Dynamo left the frame to Python, and 'crashed' also when the
+    process died during the compile and nobody wrote it down, and 'unknown' when it died and
+    nobody can say whether the compile had returned.
     """
 
     id: int

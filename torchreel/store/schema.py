@@ -472,6 +472,15 @@ failure_kinds = Table(
     sqlite_with_rowid=False,
 )
 
+OF_A_RECORDING = (
+    environment, lost, compiles, stages, events, event_pages, stack_pages, graphs, graph_targets,
+    checkpoints, frame_bundles, output_codes,
+)  # fmt: skip
+"""The tables of which a recording consists, each after those that it refers to.
+
+Not its failures, which a reduction may add to.
+"""
+
 COMPUTED = (
     replays, cases, verdicts, reductions, by_catch, findings, origins, kinds, failure_kinds
 )  # fmt: skip

@@ -122,6 +122,16 @@ def _innermost(backend: object) -> object:
     return backend.compiler_fn if isinstance(backend, torch._TorchCompileWrapper) else backend
 
 
+def forget_backends_of(module: str) -> None:
+    """Forget the backends that a module registered: torch takes each name once."""
+    from torch._dynamo.backends.registry import _BACKENDS, _COMPILER_FNS
+
+    for name, function in [*_COMPILER_FNS.items()]:
+        if getattr(function, "__module__", "") == module:
+            del _COMPILER_FNS[name]
+            _BACKENDS.pop(name, None)
+
+
 def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
     """Return a backend's portable name and the options of its `torch.compile` call."""
     from torch._dynamo.backends.registry import _COMPILER_FNS

@@ -124,6 +124,27 @@ def is_traced_input(value: object) -> bool:
     return isinstance(value, torch.Tensor) and known is not None and value in known
 
 
+def layout_as_converted(tensor: torch.Tensor) -> tuple[list[Any], list[Any]]:
+    """Return the sizes and strides that the fake of a real input has at first.
+
+    Numbers and SymPy expressions: Dynamo keeps the symbol of each size that is dynamic.
+    """
+    context = torch._guards.TracingContext.try_get()
+    found: Any = None if context is None else context.tensor_to_context.get(tensor)  # type: ignore[no-untyped-call]
+    caches = getattr(found, "shape_env_to_source_to_symbol_cache", {}).values()
+    known = {name: symbol for cache in caches for name, symbol in cache.items()}
+    source = getattr(getattr(found, "tensor_source", None), "name", "")
+    sizes = [known.get(f"{source}.size()[{dim}]", size) for dim, size in enumerate(tensor.shape)]
+    strides: list[Any] = list(tensor.stride())
+    step, symbolic = 1, 1
+    for dim in sorted(range(tensor.dim()), key=lambda dim: (tensor.stride(dim), -dim)):
+        if tensor.stride(dim) != step:
+            break  # with gaps: no stride is inferred
+        strides[dim] = symbolic
+        step, symbolic = step * tensor.size(dim), symbolic * sizes[dim]
+    return sizes, strides
+
+
 def converted_tensors(mode: FakeTensorMode) -> int:
     """Return how many tensors a fake mode has converted: symbols without a source are named by
     it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -54,6 +55,32 @@ def graph_module_state(value: Any) -> dict[str, Any] | None:
     # The class that traced it is of no use to code that is there, and often a local one.
     left = ("_graph", "_tracer_cls")
     return {name: held for name, held in vars(value).items() if name not in left}
+
+
+def fake_of_input(node: torch.fx.Node, real: object) -> object:
+    """Return the fake value of an input of Dynamo's graph; of a list, those of what it holds.
+
+    Dynamo notes the list of the real tensors, and of each the fake where the graph takes it out.
+    """
+    if type(real) is not list:
+        return node.meta.get("example_value")
+    taken = {
+        user.args[1]: user.meta.get("example_value")
+        for user in node.users
+        if user.target is operator.getitem
+    }
+    return [taken.get(place) for place in range(len(real))]
+
+
+def inputs_with_other_data(gm: GraphModule) -> list[object]:
+    """Return the fake values of those inputs of Dynamo's graph whose `data` it sets."""
+    found = []
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and node.target is torch.Tensor.set_:
+            first = node.args[0]
+            if isinstance(first, torch.fx.Node) and first.op == "placeholder":
+                found.append(first.meta.get("example_value"))
+    return found
 
 
 def within_wrapper(gm: Any) -> Any:

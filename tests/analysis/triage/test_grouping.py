@@ -8,8 +8,8 @@ from itertools import count, permutations
 
 import pytest
 
+from torchreel.analysis.triage.canonical_form import Form
 from torchreel.analysis.triage.failures import SeenFailure, SmallestCase
-from torchreel.analysis.triage.forms import Form
 from torchreel.analysis.triage.grouping import group, is_telling, words
 from torchreel.analysis.triage.program_part import NO_PART, ProgramPart
 from torchreel.store.failures.signature import Signature, crash_signature, wrong_result_signature

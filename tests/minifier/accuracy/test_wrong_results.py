@@ -30,7 +30,7 @@ from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.passes.sizes import PlainContents
 from torchreel.minifier.results.verdicts import OracleReport
-from torchreel.minifier.scripts.forms import compile_form
+from torchreel.minifier.scripts.script import compile_form
 from torchreel.replay.accuracy.comparison import compare, differences
 from torchreel.store import Store, queries
 from torchreel.store.failures.signature import Signature, wrong_result_signature

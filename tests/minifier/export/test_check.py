@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -45,6 +46,24 @@ def test_anything_else_does_not(script: str, detail: str) -> None:
     found = check(script, ERROR)
     assert not found.holds
     assert found.detail.startswith(detail)
+
+
+def test_an_error_that_dynamo_hands_on_is_the_one_that_it_raised() -> None:
+    """Its implicit context looks explicit by then: it is no part of what was recorded."""
+    script = """
+import torch
+
+def f(x):
+    return x if x.sum().item() > 1 else x + 1
+
+torch.compile(f, fullgraph=True, backend="eager")(torch.ones(2))
+"""
+    whole = check(script, Signature("exception", "dynamo")).observed
+    assert whole is not None
+    assert whole.exception_types == ("UserError", "GuardOnDataDependentSymNode")
+    recorded = replace(whole, exception_types=("UserError",), frames=())
+    assert check(script, recorded).holds
+    assert not check(script, replace(recorded, exception_types=("TypeError",))).holds
 
 
 @pytest.mark.parametrize("module", ["torchreel", "sqlalchemy", "rich", "hypothesis"])

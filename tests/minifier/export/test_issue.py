@@ -12,22 +12,23 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.escaping.nasty import EVERYTHING, FRAGMENTS, TEXTS, with_every_fragment
-from tests.minifier.scripts.test_forms import CASES, without_imports
+from tests.minifier.scripts.test_script import CASES, without_imports
 from torchreel.errors import DamagedStore
 from torchreel.escaping.characters import is_visible
 from torchreel.minifier.bisect.results import Bisection, StepResult
 from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import _header
 from torchreel.minifier.export.check import CheckResult
 from torchreel.minifier.export.issue import issue
-from torchreel.minifier.export.story import FailureSummary
+from torchreel.minifier.export.story import FailureSummary, title
 from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.scripts.forms import Script, compile_form, with_header
+from torchreel.minifier.scripts.script import Script, compile_form, with_header
 from torchreel.minifier.scripts.validation.issues import check_issue
 from torchreel.releases.results import Run, State, Survey
 from torchreel.releases.results import Tried as Release
-from torchreel.store.failures.signature import CLASSES, Signature
+from torchreel.store.failures.signature import CLASSES, Signature, wrong_result_signature
 from torchreel.store.records import Reduction
 
 
@@ -129,3 +130,21 @@ def test_an_issue_names_what_the_script_imports() -> None:
     text = "import torch\nimport mine\n"
     company = issue(case, Script("compile", text), result, story("x"))
     assert "in which only torch, `mine` and what it needs can be imported" in company
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("torch.compile(f, backend='eager')(x)", "Dynamo traces a program"),
+        ("re.compile('x')\ncompile(f, backend='eager')(x)", "Dynamo traces a program"),
+        ("torch.compile(f)(x)", "A program does something else when it is compiled"),
+        ("torch.compile(f, backend='eager')(x)\nm.compile()", "A program does something else"),
+        ("@torch.compile\ndef f(x): return x", "A program does something else"),
+    ],
+)
+def test_dynamo_is_blamed_where_nothing_is_compiled_after_it(program: str, said: str) -> None:
+    case, signature = SourceCase(program), wrong_result_signature("values", stage="dynamo")
+    assert title(signature, case).startswith(said)
+    result = CheckResult(True, True, 1, "", "", "", "")
+    text = issue(case, Script("source", program), result, FailureSummary(signature))
+    assert ("after Dynamo" in text) == said.startswith("Dynamo")

@@ -8,7 +8,7 @@ import pytest
 
 from torchreel.minifier.export.check import check
 from torchreel.minifier.export.regression import check_as_test, text_of_test
-from torchreel.minifier.scripts.forms import Script
+from torchreel.minifier.scripts.script import Script
 from torchreel.store.failures.signature import Signature, crash_signature
 
 ERROR = Signature("exception", "lowering", "", ("KeyError",), (), "'weight'")

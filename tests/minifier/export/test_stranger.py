@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.minifier.scripts.test_forms import CASES, FORMS, SIGNATURE
+from tests.minifier.scripts.test_script import CASES, FORMS, SIGNATURE
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.minifier.cases.kinds import case_from_bytes

@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 import torch
+from torch._inductor.exc import CppCompileError
 
 from tests.minifier.real import PLANTED, case_from, chain_of, planted
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.oracle.child.killed_programs import killed_program
 from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.reductions import MinifyResult
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search
 from torchreel.sandbox.processes import _children as children
+from torchreel.store.failures.signature import Signature
 
 BUG = planted("planted: a sine reaches a cosine")
 
@@ -139,6 +144,28 @@ def test_a_kill_is_no_verdict(worker: WorkerOracle, case: Case, below: int) -> N
     report = disturbed.judge(case)
     assert disturbed.killed == 1
     assert (report.verdict, report.lasting) == ("same", True), report
+
+
+def test_a_compiler_that_is_killed_is_no_verdict(worker: WorkerOracle, case: Case) -> None:
+    """Not even where it is killed each time: it might not be in another process."""
+    worker.look_for(Signature("exception", "codegen", exception_types=("CppCompileError",)))
+    report = worker.judge(replace(case, backend="planted_killed_compiler"))
+    worker.look_for(BUG)
+    assert (report.verdict, report.lasting) == ("unjudged", False), report
+    assert "SIGKILL" in report.detail
+
+
+@pytest.mark.parametrize(("command", "killed"), [("kill -9 $$", True), ("kill -11 $$", False)])
+def test_a_driver_says_how_its_compiler_ended(tmp_path: Path, command: str, killed: bool) -> None:
+    """A crash of the compiler is a failure, and may be the one that is looked for."""
+    compiler = tmp_path / "cc1plus"
+    compiler.write_text(f"#!/bin/sh\n{command}\n")
+    compiler.chmod(0o700)
+    (tmp_path / "x.cpp").write_text("int x;")
+    words = ["g++", "-c", f"-B{tmp_path}/", str(tmp_path / "x.cpp"), "-o", str(tmp_path / "x.o")]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "terminated program cc1plus" in ended.stderr
+    assert bool(killed_program(CppCompileError(words, ended.stderr))) is killed
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -138,6 +138,7 @@ def test_a_body_is_reduced_to_what_matters(name: str) -> None:
         "associative_scan": [0],
         "region": [1],
         "cond_in_scan": [1, 1, 0],
+        "checkpointed": [1],
     }[name]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 
+from tests.formats.compiles import compile_and_see
 from tests.minifier.hand_made import NO_SYMBOLS, case_of, tensor
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
@@ -32,6 +33,37 @@ def _gradients() -> Descriptions:
     return _described(leaf, leaf * 2, torch.nn.Parameter(torch.randn(2)), leaf[1:])
 
 
+def _recorded(*inputs: torch.Tensor) -> Descriptions:
+    """What a recording says of inputs that share memory."""
+    (doc,) = compile_and_see(lambda *given: [x + 1 for x in given], *inputs).checkpoints
+    return list(doc.inputs)
+
+
+def _views(*, followed: bool = True) -> Descriptions:
+    base = torch.randn(4, 5, requires_grad=True).sin()
+    with torch.set_grad_enabled(followed):
+        return _recorded(base[1:], base, base.view(20)[3:9])
+
+
+def _of_no_input() -> Descriptions:
+    base = torch.randn(5, 4).t()
+    return _recorded(base[1:], base[:, 2:].t())
+
+
+def _apart() -> Descriptions:
+    base = torch.randn(20)
+    return _recorded(base[:10], base.detach()[5:15], base.detach())
+
+
+PLAIN, LEAF = torch.randn(6), torch.randn(6, requires_grad=True)
+SHARED: dict[str, Descriptions] = {
+    "views of one that is computed": _views(),
+    "views that autograd does not follow": _views(followed=False),
+    "views of what is no input": _of_no_input(),
+    "views of tensors that share memory": _apart(),
+    "view of another dtype": _recorded(PLAIN, PLAIN.view(torch.int32)[1:]),
+    "leaf and its data": _recorded(LEAF, LEAF.detach()[1:]),
+}
 INPUTS: dict[str, Descriptions] = {
     "plain": _described(torch.randn(4, 8), torch.randn(40), torch.randn(())),
     "dtypes": _described(*(
@@ -46,6 +78,7 @@ INPUTS: dict[str, Descriptions] = {
         torch.empty_strided((5, 1), (1, 5)), torch.randn(20)[3::4],
     ),
     "shared storage": _shared(),
+    **SHARED,
     "empty": _described(torch.randn(4, 0), torch.randn(0), torch.randn(3, 0, 2).transpose(0, 2)),
     "gradients": _gradients(),
     "zero tensor": _described(torch._efficientzerotensor((3, 2))),
@@ -80,8 +113,29 @@ def test_they_are_what_the_oracle_had(kind: str) -> None:
     made = _made(doc, descriptions)
     for one, other in zip(expected, made, strict=True):
         assert _facts(one) == _facts(other)
+        if kind in SHARED:
+            assert _base(one, expected) == _base(other, made)
         if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
             assert torch.equal(one, other)
+
+
+def _base(value: object, beside: list[object]) -> object:
+    """Which input a tensor is a view of; of another tensor its layout."""
+    if not isinstance(value, torch.Tensor) or value._base is None:
+        return None
+    places = [place for place, other in enumerate(beside) if other is value._base]
+    return places or [_facts(value._base)]
+
+
+def test_a_view_has_the_base_that_it_had_in_the_program() -> None:
+    base = torch.randn(20)
+    doc = case_of([], []).checkpoint
+    first, whole, second = _made(doc, _recorded(base[:10], base, base[5:]))
+    assert first._base is whole  # type: ignore[attr-defined]
+    assert second._base is whole  # type: ignore[attr-defined]
+    one, other, detached = _made(doc, _apart())
+    assert one._base is not other._base  # type: ignore[attr-defined]
+    assert detached._base is None  # type: ignore[attr-defined]
 
 
 def test_what_shared_a_storage_shares_one_again() -> None:

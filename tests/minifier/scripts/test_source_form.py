@@ -8,7 +8,7 @@ import pytest
 
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.scripts.forms import Script
+from torchreel.minifier.scripts.script import Script
 from torchreel.minifier.scripts.source_form import comparing_forms, source_form
 from torchreel.store.failures.signature import Signature, crash_signature, memory_signature
 

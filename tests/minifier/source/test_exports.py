@@ -20,6 +20,7 @@ from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export import ExportOptions, export
+from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.assemble.functions import Sources
@@ -27,7 +28,6 @@ from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Objects
 from torchreel.minifier.source.passes import PHASES
 from torchreel.minifier.source.passes.arguments import DropParameter, Parameters
-from torchreel.minifier.starts.failures import starting_cases
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile
 

@@ -51,6 +51,17 @@ def fn(x, given):
     return x + 1
 torch.compile(fn, backend="eager")(torch.ones(2), [])
 """
+# A program registers its backend each time that it runs, and torch takes a name once.
+OWN_BACKEND = """\
+import torch
+from torch._dynamo import register_backend
+@register_backend
+def sloppy(gm, inputs):
+    return lambda *given: tuple(value + 1 for value in gm(*given))
+def fn(x):
+    return x.sin()
+torch.compile(fn, backend="sloppy")(torch.zeros(()))
+"""
 
 
 class Box:
@@ -190,6 +201,14 @@ def _ignore(position: object) -> None:
     """Nobody follows."""
 
 
+def test_a_program_registers_its_backend_in_every_run(
+    judged: Callable[[str, str], ChildReport],
+) -> None:
+    found = judged(OWN_BACKEND, "result")
+    assert found.verdict == "other", found.detail
+    assert "tensor(0.) in eager mode, tensor(1.) compiled" in found.detail
+
+
 def test_a_side_effect_that_dynamo_drops_is_found(
     judged: Callable[[str, str], ChildReport],
 ) -> None:
@@ -294,7 +313,8 @@ def test_a_recorded_frame_is_reduced(tmp_path: Path) -> None:
         looking = [event.message for event in seen.events if event.kind == "looking"]
         assert any("comparing eager and compiled: graph 1 of " in text for text in looking)
         assert any("frame 1 of " in text for text in looking)
-        assert [event.kind for event in seen.events[: len(looking)]] == ["looking"] * len(looking)
+        kinds = [event.kind for event in seen.events[: len(looking) + 1]]
+        assert kinds == ["begin", *["looking"] * len(looking)]
         assert reduction.status == "fixpoint"
         case = reduction.case
         assert isinstance(case, SourceCase)

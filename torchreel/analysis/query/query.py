@@ -23,7 +23,7 @@ from torchreel.analysis.query import server_tables
 from torchreel.analysis.query.views import VIEWS, QueryScope, QueryView, Value
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import Store
-from torchreel.store.files.faults import store_error
+from torchreel.store.files.driver_errors import store_error
 from torchreel.store.reading.connections import Guarded
 
 _Row = TypeVar("_Row", bound="tuple[Any, ...]")

@@ -32,7 +32,7 @@ class CompilesRow(NamedTuple):
     backend: str | None
     """The backend that compiled it."""
     status: str
-    """ok, failed, restarted, crashed, hung, running, unknown, stopped."""
+    """ok, failed, restarted, skipped (left to Python), crashed, hung, running, unknown, stopped."""
     started_ns: int
     """Beginning, in nanoseconds since 1970."""
     seconds: float | None
@@ -80,7 +80,7 @@ class StagesRow(NamedTuple):
     partition: str
     """inference, forward, backward, or empty."""
     status: str
-    """ok, failed, open, stopped."""
+    """ok, failed, restarted, skipped, open, stopped."""
     started_ns: int
     """Beginning, in nanoseconds since 1970."""
     seconds: float | None

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import BigInteger, cast, func, select
 
+from torchreel.analysis.triage.canonical_form import Form, form_of_case, operation
 from torchreel.analysis.triage.definitions import definitions_of
-from torchreel.analysis.triage.forms import Form, form_of_case, operation
 from torchreel.analysis.triage.program_part import NO_PART, ProgramPart, program_part
 from torchreel.store import Store, queries, schema
 from torchreel.store.documents.jsontypes import canonical_json

@@ -19,8 +19,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from torchreel.analysis.triage.canonical_form import Form
 from torchreel.analysis.triage.failures import SeenFailure
-from torchreel.analysis.triage.forms import Form
 from torchreel.store.documents.jsontypes import canonical_json, digest_of
 from torchreel.store.failures.signature import Signature
 

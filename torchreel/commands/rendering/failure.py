@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from torchreel.analysis import skipped
 from torchreel.commands.rendering import streams
 from torchreel.commands.rendering.text import shortened
 from torchreel.escaping.characters import visible_block
@@ -92,6 +93,9 @@ def next_words(store: Store, row: Compile) -> tuple[str, ...]:
     if not queries.checkpoints(store, row):
         if failed and queries.has_frame(store, row):
             return "torchreel", "minify", address, "--trust"
+        verb = skipped.verb_of(store, row) if row.status == "skipped" else None
+        if verb is not None:
+            return "torchreel", verb, address
         return "torchreel", "show", address, "--traceback" if failed else "--events"
     if failed and not queries.is_decomposition(store, row):
         return "torchreel", "minify", address

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from torchreel.analysis import causes
+from torchreel.analysis import causes, skipped
 from torchreel.commands.rendering import listing, streams
 from torchreel.commands.rendering.listing import Format, Row
 from torchreel.commands.rendering.text import count, shortened
@@ -23,6 +23,7 @@ _STYLES = {
     "died": "red",
     "running": "yellow",
     "unknown": "yellow",
+    "skipped": "yellow",
 }
 
 
@@ -114,9 +115,17 @@ def _row(
         "status": recording.status if row is None else row.status,
         "stage": _stage(store, row, failure),
         "failure": None if failure is None else _told(failure),
+        "skipped": _skipped(store, row),
         **_attributes(graph, "inputs", "call_nodes", "outputs"),
     }
     return columns
+
+
+def _skipped(store: Store, row: Compile | None) -> str | None:
+    """Return why a frame was left to Python; None where it was not."""
+    if row is None or row.status != "skipped":
+        return None
+    return skipped.why_skipped(store, row)
 
 
 def _attributes(item: Compile | Graph | None, *names: str) -> dict[str, Json]:
@@ -190,14 +199,18 @@ def _print_compiles(rows: list[Row]) -> None:
         streams.say("No compile was recorded.")
         return
     streams.result()
-    table = streams.table("compile", "frame", "status", "stage", ">call nodes", "failure")
+    last = "failure or reason" if any(row["skipped"] for row in rows) else "failure"
+    table = streams.table("compile", "frame", "status", "stage", ">call nodes", last)
     for row in rows:
-        cells = [
-            row[key]
-            for key in ("address", "frame_name", "status", "stage", "call_nodes", "failure")
-        ]
-        streams.add_row(table, *cells, style=_STYLES.get(str(row["status"]), ""))
+        cells = [row[key] for key in ("address", "frame_name", "status", "stage", "call_nodes")]
+        streams.add_row(
+            table, *cells, row["failure"] or _left(row), style=_STYLES.get(str(row["status"]), "")
+        )
     streams.show(table)
+
+
+def _left(row: Row) -> str:
+    return f"left to Python: {row['skipped']}" if row["skipped"] else ""
 
 
 def _print_next(store: Store, found: list[Recording], address: Address) -> None:

@@ -36,12 +36,14 @@ class Progress:
 
     def on_step(self, event: ProgressEvent) -> None:
         """See `Listener`."""
-        text = event.message if event.kind == "looking" else _told(event, self._limits)
+        text = _told(event, self._limits)
         if event.kind == "start":
             note = f"; {event.message}" if event.message else ""
             self._say(f"reproduced with {count(event.call_nodes, event.unit)}{note}")
         elif event.kind == "note":
             self._say(event.message)
+        elif event.kind == "begin" and self._status is None:
+            streams.say(event.message)
         elif self._status is not None:
             self._status.update(Text(visible(text)))
         elif event.kind == "accepted" or time.monotonic() - self._last > _EVERY:
@@ -56,6 +58,8 @@ class Progress:
 
 
 def _told(event: ProgressEvent, limits: Budget) -> str:
+    if event.kind in ("begin", "looking"):
+        return event.message
     rate = event.oracle_runs / event.seconds if event.seconds else 0.0
     parts = [
         f"{event.start_call_nodes} -> {count(event.call_nodes, event.unit)}",
@@ -78,16 +82,13 @@ def _left(event: ProgressEvent, limits: Budget) -> str:
 
 
 @contextmanager
-def watched(limits: Budget, *, accuracy: bool = False) -> Iterator[Listener]:
+def watched(limits: Budget) -> Iterator[Listener]:
     """Give a listener that shows progress for the length of a `with`."""
     console = streams.err()
-    then = "looking for a wrong result" if accuracy else "running the failing case twice"
-    beginning = f"starting a worker and {then}"
     if not console.is_terminal:
-        streams.say(beginning)
         yield Progress(limits, None)
         return
-    with console.status(Text(beginning)) as status:
+    with console.status("reading the store") as status:
         yield Progress(limits, status)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from shlex import quote
 
 from torchreel.analysis import causes
 from torchreel.commands.rendering import streams
@@ -25,7 +26,7 @@ def end(target: str, known: int, ended: ProgramEnd) -> None:
         notes = list(ended.notes)
         if ended.is_recorded:
             with fail_open("report", quiet=True) as attempt:
-                notes = _report(target, known, notes)
+                notes = _report(target, known, notes, ended.status)
             if attempt.message:
                 notes.insert(0, f"what was recorded can't be read: {attempt.message}")
         for note in notes[:_MOST_NOTES]:
@@ -34,18 +35,21 @@ def end(target: str, known: int, ended: ProgramEnd) -> None:
             streams.say(f"torchreel: and {count(more, 'more loss', 'more losses')}.")
 
 
-def _report(target: str, known: int, notes: list[str]) -> list[str]:
+def _report(target: str, known: int, notes: list[str], status: int) -> list[str]:
     """Report on a store, or on the files of its own that each process wrote; the notes that the
     store does not have itself.
     """
     if not is_shared(target):
         report_files(target)
         return notes
-    return report(target, known, notes)
+    return report(target, known, notes, status)
 
 
-def report(target: str, known: int, notes: list[str]) -> list[str]:
-    """Say what the recordings after number `known` hold, what they lost and what to run next."""
+def report(target: str, known: int, notes: list[str], status: int = 0) -> list[str]:
+    """Say what the recordings after number `known` hold, what they lost and what to run next.
+
+    A program may end badly for what compiled code gave back: `status` is how it ended.
+    """
     with Store.open(target) as store:
         new = [row for row in queries.recordings(store) if row.id > known]
         found = [compile for row in new for compile in queries.compiles(store, row.id)]
@@ -53,6 +57,11 @@ def report(target: str, known: int, notes: list[str]) -> list[str]:
             f"torchreel: recorded {count(len(found), 'compile')} into {target}"
             f"{_failed(store, new)}{_unknown(found)}{_again(store, new)}."
         )
+        if status and found and not any(queries.failures(store, row.id) for row in new):
+            streams.say(
+                f"torchreel: the program ended with exit status {status}. To run it again and see "
+                f"whether eager mode differs: torchreel minify {quote(target)} --accuracy --trust"
+            )
         lost = _print_lost(store, new)
         _print_next(store, new)
     if not new:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from torchreel.analysis import skipped
 from torchreel.commands.rendering import failure, listing, streams
 from torchreel.commands.rendering.graphs import graph_text
 from torchreel.commands.rendering.text import count, seconds
@@ -68,6 +69,8 @@ def _show(store: Store, address: Address, wanted: Wanted) -> None:
 def _print_overview(store: Store, row: Compile) -> None:
     recording = queries.recording(store, row.recording_id)
     streams.result(f"{store.target}#{row.place}  {row.status}", style="bold")
+    if row.status == "skipped":
+        streams.result(f"left to Python: {skipped.why_skipped(store, row)}".rstrip(": "))
     _print_frame(store, recording, row)
     _print_stages(queries.stages(store, row))
     _print_graph_table(queries.graphs(store, row))

@@ -25,10 +25,11 @@ import torch
 import torch._ops
 
 from torchreel.formats import autograd_nodes
-from torchreel.formats.allowed import kinds
+from torchreel.formats.allowed import kinds, members
 from torchreel.formats.allowed.kinds import ValueKind
 from torchreel.patterns import lazy_text
 from torchreel.torch_compat import dispatcher, dynamo
+from torchreel.torch_compat.local_functions import MARK, local_function
 
 Target = Callable[..., object]
 
@@ -96,6 +97,11 @@ _SINGLE = frozenset(
     )
 )
 
+# What Dynamo's variables define where they write it into a graph: `x.data = y` ends with it.
+_LOCAL = lazy_text(r"torch\._dynamo\.variables(?:\.\w+)+\.<locals>\._lower_version_count_by_1")
+_METHOD = "torch.Tensor."
+"""Before the name of a method that Dynamo calls as a function."""
+
 # Higher-order operators that do not run a graph of the store, but something from elsewhere.
 DENIED_HIGHER_ORDER = {
     "call_torchbind": "calls a method of an object by its name",
@@ -130,11 +136,13 @@ def takes_objects(name: str) -> bool:
 def result(name: str, args: Iterable[ValueKind]) -> ValueKind:
     """Return the kind of what a function gives back that is no operator of Python.
 
-    Those of symbolic numbers take any values, and may give one of them back.
+    Those of symbolic numbers take any values, and may give one of them back.  So does one that is
+    named like a method of texts: `torch.split` calls that method of whatever it is given.
     """
     if name in _OBJECTS:
         return kinds.of("opaque")
-    handed_on = name.rpartition(".")[2].startswith("sym_")
+    attribute = name.rpartition(".")[2]
+    handed_on = attribute.startswith("sym_") or hasattr(str, attribute)
     return kinds.union([kinds.RESULT, *args]) if handed_on else kinds.RESULT
 
 
@@ -150,6 +158,12 @@ def is_class(name: str) -> bool:
     return name in dispatcher.tensor_classes()
 
 
+def method_of(name: str) -> str:
+    """Return the method of tensors that a function is; '' for any other function."""
+    method = name.removeprefix(_METHOD)
+    return method if method != name and method in members.tensor_methods() else ""
+
+
 def resolve(name: str) -> Target | None:
     """Return the function of a qualified name; None where the rule does not admit it."""
     module, _, attribute = name.rpartition(".")
@@ -161,6 +175,11 @@ def resolve(name: str) -> Target | None:
         return getattr(builtins, attribute) if attribute in _BUILTINS else None
     if is_class(name):
         return dispatcher.tensor_classes()[name]
+    if method := method_of(name):
+        found = getattr(torch.Tensor, method)
+        return found if callable(found) else None
+    if MARK in name:
+        return local_function(name) if _LOCAL.fullmatch(name) else None
     if name.startswith(autograd_nodes.PREFIX):
         return autograd_nodes.resolve(name)
     if _is_admitted(name, module, attribute):

@@ -19,7 +19,7 @@ import torch
 from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import sources
+from torchreel.formats import sources, symbols
 from torchreel.formats.checkpoints import ambient, config, exported_programs
 from torchreel.formats.checkpoints.inductor_call import encode_arguments
 from torchreel.formats.graphs.codec import GraphDoc, encode_graph
@@ -147,8 +147,12 @@ def graph_checkpoint(
     encoder, known = Encoder(), sources.Known()
     with fake_tensors.no_dispatch():
         if fakes is None:
-            fakes = [n.meta.get("example_value") for n in gm.graph.nodes if n.op == "placeholder"]
-        inputs = _Inputs(encoder, fakes).describe(example_inputs)
+            inputs_of_graph = zip(
+                gm.graph.find_nodes(op="placeholder"), example_inputs, strict=True
+            )
+            fakes = [fx.fake_of_input(node, real) for node, real in inputs_of_graph]
+        changed = fx.inputs_with_other_data(gm)
+        inputs = _Inputs(encoder, fakes, changed).describe(example_inputs)
         name, options = dynamo.backend_of(backend)
         extra: dict[str, Json] = {
             "backend": name,
@@ -178,8 +182,11 @@ def graph_checkpoint(
 class _Inputs:
     """Describes inputs: sizes of the fake ones (symbolic), layout and aliasing of the real ones."""
 
-    def __init__(self, encoder: Encoder, fakes: Sequence[object]) -> None:
+    def __init__(
+        self, encoder: Encoder, fakes: Sequence[object], changed: Sequence[object]
+    ) -> None:
         self._encoder, self._fakes = encoder, fakes
+        self._changed = set(map(id, changed))
         self._objects: dict[int, int] = {}
         self._bases = {id(fake._base) for fake in fakes if _is_view(fake)}  # type: ignore[attr-defined]
 
@@ -188,12 +195,23 @@ class _Inputs:
         return tuple(itertools.starmap(self._input, zip(self._fakes, reals, strict=True)))
 
     def _input(self, fake: object, real: object) -> Json:
+        if isinstance(fake, (list, tuple)) and isinstance(real, (list, tuple)):
+            # Compiled autograd hands all tensors of a backward over in one list.
+            empty = self._encoder.describe(real[:0])
+            if isinstance(empty, Mapping) and len(fake) == len(real):
+                return {
+                    **empty,
+                    "items": list(itertools.starmap(self._input, zip(fake, real, strict=True))),
+                }
         if fake is None or not isinstance(real, torch.Tensor):
             return self._encoder.describe(real)
         symbolic = Encoder(unreplaced=True, objects=self._objects).describe(fake)
         concrete = self._encoder.describe(real)
         if not isinstance(symbolic, Mapping) or not isinstance(concrete, Mapping):
             return concrete
+        if id(fake) in self._changed:
+            symbolic = {**symbolic, **_layout_before(real)}
+            symbolic.pop("unreplaced", None)
         merged = {**_merged(symbolic, concrete)}
         if id(fake) in self._bases:
             merged["object"] = self._number(fake)
@@ -204,6 +222,16 @@ class _Inputs:
 
     def _number(self, fake: object) -> int:
         return self._objects.setdefault(id(fake), len(self._objects))
+
+
+def _layout_before(real: torch.Tensor) -> dict[str, Json]:
+    """Return the layout that the fake of an input had before its data was set.
+
+    Dynamo set it while it traced, and AOTAutograd makes a new fake of the input.
+    """
+    layout = fake_tensors.layout_as_converted(real)
+    size, stride = ([symbols.encode_expr(number) for number in numbers] for numbers in layout)
+    return {"size": size, "stride": stride, "offset": int(real.storage_offset())}
 
 
 def _is_view(value: object) -> bool:

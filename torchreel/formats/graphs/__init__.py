@@ -2,3 +2,7 @@
 
 OPERATORS = "operators"
 """Key in the `extra` of a graph document: the program's own operators (`operators`)."""
+
+SAVE_POLICY = "save_policy"
+"""Key in the `extra` of the body of a region of activation checkpointing that has a policy of the
+program's own: the answers of it for each operator, by name."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -134,6 +135,8 @@ class _Check:
         _check_operands(every, denied)
         if functions.is_python(name):
             return _python(node, args)
+        if method := functions.method_of(name):
+            return self._method(replace(node, target=method), args, named)
         if functions.is_class(name):
             _check_constructor(name, node)
         strings.check_function(name, function, _sequence(node.args), given)

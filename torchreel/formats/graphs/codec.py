@@ -20,7 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import names, sources, targets, values
-from torchreel.formats.graphs import OPERATORS
+from torchreel.formats.graphs import OPERATORS, SAVE_POLICY, policies
 from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.node_meta import MetaDecoder, MetaEncoder
 from torchreel.formats.graphs.operators import encode_operators
@@ -28,7 +28,7 @@ from torchreel.formats.tensors import Decoder, Encoder, synthesise
 from torchreel.formats.values import map_tree, node_refs
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json, exact_json, parse_json
-from torchreel.torch_compat import dynamo, fake_tensors, fx, inductor
+from torchreel.torch_compat import activation_checkpoints, dynamo, fake_tensors, fx, inductor
 
 __all__ = [
     "GraphCounts", "GraphDoc", "NodeDoc", "decode_graph", "encode_graph", "map_tree", "node_refs",
@@ -309,6 +309,8 @@ def _encode_extra(gm: GraphModule) -> dict[str, Json]:
         extra["original_names"] = {str(k): str(v) for k, v in original.items()}
     if operators := encode_operators(gm):
         extra[OPERATORS] = operators
+    if activation_checkpoints.has_policy(gm):
+        extra[SAVE_POLICY] = {}  # it is asked later
     if "dynamo_compile_id" in gm.meta:
         extra["compile_id"] = str(gm.meta["dynamo_compile_id"])
     return extra
@@ -424,6 +426,8 @@ class _GraphBuilder:
         if "compile_id" in extra:
             text = str(extra["compile_id"])
             gm.meta["dynamo_compile_id"] = dynamo.CompileId.from_string(text)
+        if (answers := policies.answers_of(extra)) is not None:
+            activation_checkpoints.set_policy(gm, answers)
 
 
 def _sequence(data: Json) -> list[Json]:

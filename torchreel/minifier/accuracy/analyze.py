@@ -21,7 +21,7 @@ from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import OracleReport, raise_missing, raise_refusal
 from torchreel.replay.accuracy import comparators
-from torchreel.replay.imposed.operators import document
+from torchreel.replay.imposed.documents import document
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents import spelling

@@ -4,7 +4,7 @@ Each `graph` checkpoint is run twice, on the same invented inputs (on positive o
 eager computes NaN of the others). The first whose results differ (outputs, inputs that it wrote to,
 gradients) becomes a failure of its compile. Where all agree, Dynamo may be wrong: each frame, as a
 program (from a pickle, which needs trust), is run in eager mode and under Dynamo alone, and what
-both leave behind is compared. Called by `starts`.
+both leave behind is compared. Called by `initial_cases`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torchreel.minifier.source.recorded_program import observed_program
 from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.replay.accuracy import comparators
 from torchreel.replay.accuracy.comparators import BY_UP_TO
-from torchreel.replay.imposed.operators import document
+from torchreel.replay.imposed.documents import document
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Checkpoint, Compile, Failure

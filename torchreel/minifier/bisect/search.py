@@ -18,12 +18,12 @@ from torchreel.minifier.bisect.results import Bisection, StepResult
 from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, BisectStep, applied, part_step
 from torchreel.minifier.bisect.workaround import find_workaround
 from torchreel.minifier.cases.case import Case
+from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
 from torchreel.minifier.results.verdicts import OracleReport, raise_forbidden, raise_refusal
 from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.search.similar import NEEDS_FRAME, below_dynamo, is_alike
-from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.storage.best_cases import best_case
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.minifier.storage.journal import StoreJournal

@@ -18,6 +18,7 @@ from typing import Literal, cast
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.split_graphs import with_numbers
+from torchreel.formats.graphs import policies
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.formats.graphs.operators import operators_of
 from torchreel.minifier.cases import canonical_text as texts
@@ -315,7 +316,9 @@ def _lean_inputs(inputs: tuple[Json, ...]) -> tuple[Json, ...]:
 def _lean_graph(graph: GraphDoc) -> GraphDoc:
     nodes = tuple(replace(node, meta=_lean_meta(node)) for node in graph.nodes)
     modules = {name: _lean_graph(inner) for name, inner in graph.modules.items()}
-    return GraphDoc(nodes, modules, graph.attributes, {})
+    answers = policies.answers_of(graph.extra)
+    extra = {} if answers is None else policies.with_answers({}, answers)
+    return GraphDoc(nodes, modules, graph.attributes, extra)
 
 
 def _lean_meta(node: NodeDoc) -> dict[str, Json]:

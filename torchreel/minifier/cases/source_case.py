@@ -50,6 +50,19 @@ torch.export.export(Model(), (torch.ones(2),))
 """
 
 
+def _is_compile(node: ast.AST) -> bool:
+    """Return whether an expression is `torch.compile`, or `compile` of a module."""
+    if isinstance(node, ast.Attribute):
+        return node.attr == "compile" and ast.unparse(node.value) != "re"
+    return isinstance(node, ast.Name) and node.id == "compile"
+
+
+def _names_eager_backend(call: ast.Call) -> bool:
+    given = {word.arg: word.value for word in call.keywords}
+    backend = given.get("backend")
+    return isinstance(backend, ast.Constant) and backend.value == "eager"
+
+
 @dataclass(frozen=True)
 class SourceCase:
     """A program that Dynamo fails to trace, or traces wrongly, or that torch.export fails on.
@@ -98,6 +111,14 @@ class SourceCase:
     def exports(self) -> bool:
         """Return True if it was made to end with a call of torch.export."""
         return not self.whole and is_export(last_call(self.tree))
+
+    @property
+    def ends_with_dynamo(self) -> bool:
+        """Return True if nothing is compiled after Dynamo: each compile names the eager backend."""
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        eager = {id(call.func) for call in calls if _names_eager_backend(call)}
+        compiles = {id(node) for node in ast.walk(self.tree) if _is_compile(node)}
+        return bool(compiles) and compiles <= eager
 
     @property
     def call_nodes(self) -> int:

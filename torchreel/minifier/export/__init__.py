@@ -31,7 +31,7 @@ from torchreel.minifier.export.story import (
 )
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.scripts.forms import (
+from torchreel.minifier.scripts.script import (
     Script,
     compile_form,
     graph_form,
@@ -331,7 +331,7 @@ def _header(case: AnyCase, story: FailureSummary, message: str = "") -> Sequence
     known += [" ".join(_SYSTEM.findall(versions.get("platform", "")))]
     how = _ENDS.get(signature.failure_class, "Exit status 1")
     return [
-        headline(signature, message),
+        headline(signature, message, case),
         "",
         ", ".join(filter(None, known)),
         f"signature {signature.digest[:12]}; {_made(case, story)}",

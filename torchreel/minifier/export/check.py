@@ -30,6 +30,7 @@ from torchreel.minifier.oracle.command import INTERESTING, run_command
 from torchreel.minifier.oracle.worker_oracle import NEEDS_KERNELS
 from torchreel.minifier.scripts import sharing
 from torchreel.minifier.scripts.measuring import HOLDS
+from torchreel.minifier.search.similar import as_earlier
 from torchreel.releases.packages import foreign_packages, needed_packages
 from torchreel.replay.imposed.vector_isa import copy_probes
 from torchreel.sandbox import processes
@@ -331,7 +332,7 @@ def _is_same_error(seen: Signature, wanted: Signature) -> bool:
         return {seen.message, wanted.message} <= {"values", "nan"}
     if wanted.failure_class == "crash" and wanted.signal is None:
         return seen.failure_class == "crash"
-    return replace(seen, frames=wanted.frames).matches(wanted)
+    return replace(as_earlier(seen, wanted), frames=wanted.frames).matches(wanted)
 
 
 def _message(seen: Signature | None, status: int) -> str:

@@ -17,9 +17,10 @@ from torchreel.escaping.shell import with_variables
 from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.export.check import CheckResult
 from torchreel.minifier.export.story import FailureSummary, headline, title
-from torchreel.minifier.scripts.forms import Script
+from torchreel.minifier.scripts.script import Script
 
 _LOG_LINES = 60  # of a traceback; the rest is in the recording
 # Where the interpreter and the checked script lie is nobody's business, and the same for all.
@@ -36,7 +37,8 @@ def issue(
     """Return the text of the issue; `shown` is in how many runs of how many the script failed."""
     log = _log(check, story)
     return _template().render(
-        title=headline(story.signature, check.message),
+        title=headline(story.signature, check.message, case),
+        beyond_dynamo=isinstance(case, SourceCase) and not case.ends_with_dynamo,
         shown=shown,
         story=story,
         script=script.text,

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Sequence
 
 from torchreel.minifier.export.check import CheckResult, check
-from torchreel.minifier.scripts.forms import Script
+from torchreel.minifier.scripts.script import Script
 from torchreel.minifier.scripts.validation.scripts import check_program
 from torchreel.store.failures.signature import Signature
 

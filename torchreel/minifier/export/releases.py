@@ -17,7 +17,7 @@ from torchreel.minifier.export import ExportOptions, best_form
 from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
 from torchreel.minifier.export.story import FailureSummary, best_known
 from torchreel.minifier.options import MinifyOptions
-from torchreel.minifier.scripts.forms import Script
+from torchreel.minifier.scripts.script import Script
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases import environments
 from torchreel.releases.environments import Environment

@@ -9,9 +9,10 @@ from pathlib import PurePath
 from torchreel.errors import UsageError
 from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.source_case import SourceCase
+from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.starts.failures import starting_cases
 from torchreel.minifier.storage.best_cases import best_case
 from torchreel.minifier.storage.other_failures import StoredOtherFailure
 from torchreel.releases.results import Survey
@@ -55,8 +56,8 @@ class FailureSummary:
         }
 
 
-def title(signature: Signature) -> str:
-    """Return a failure in one line, as the title of an issue."""
+def title(signature: Signature, case: AnyCase | None = None) -> str:
+    """Return a failure in one line, as the title of an issue; `case` shows what is compiled."""
     where = f"in stage {signature.stage}" + (
         f" ({signature.partition})" if signature.partition else ""
     )
@@ -71,6 +72,8 @@ def title(signature: Signature) -> str:
             return f"torch.compile: {signature.message}"
         case "script":
             return f"torch.compile: what '{signature.message}' looks for"
+        case "wrong_result" if isinstance(case, SourceCase) and not case.ends_with_dynamo:
+            return f"A program does something else when it is compiled ({signature.message})"
         case "wrong_result" if signature.stage == "dynamo":
             return (
                 f"Dynamo traces a program into one that does something else ({signature.message})"
@@ -81,11 +84,11 @@ def title(signature: Signature) -> str:
     return f"{'/'.join(signature.exception_types)} {where}: {message}".rstrip(": ")
 
 
-def headline(signature: Signature, message: str) -> str:
+def headline(signature: Signature, message: str, case: AnyCase | None = None) -> str:
     """Return the title with the message of an exception as it was raised, where that says more."""
     telling = signature.failure_class == "exception" and message
     if not telling or signature.exception_types == ("CppCompileError",):
-        return title(signature)
+        return title(signature, case)
     return f"{message} (stage {signature.stage})"
 
 

@@ -2,12 +2,13 @@
 
 First the worker has to find that eager mode accepts the case. The command comes from the command
 line, never from a store. Not here: running the command (`command`), writing the script that it
-gets (`scripts.forms`). Called by `minify`.
+gets (`scripts.script`). Called by `minify`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,6 +28,8 @@ from torchreel.store.failures.signature import Signature
 # The command may take ten times as long as it did when it first found a case interesting.
 _FIRST_SECONDS = 600.0
 _TIMES, _LEAST_SECONDS = 10.0, 30.0
+# What a shell, and a program that started another, exits with where SIGKILL or SIGTERM ended that.
+_KILLED = (128 + signal.SIGKILL, 128 + signal.SIGTERM)
 _NO_BOUNDS = RunLimits()
 
 
@@ -95,8 +98,8 @@ class CommandOracle:
             why = "did not end in time" if ended.status is None else "could not judge"
             detail = f"the command {why}: {ended.said}"
             return replace(report, verdict="unjudged", detail=detail, seconds=seconds)
-        if ended.status < 0:
-            detail = f"a signal ended the command ({-ended.status}): {ended.said}"
+        if ended.status < 0 or ended.status in _KILLED:
+            detail = f"a signal ended the command ({ended.status}): {ended.said}"
             return replace(
                 report, verdict="unjudged", detail=detail, seconds=seconds, lasting=False
             )

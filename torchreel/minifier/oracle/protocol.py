@@ -96,6 +96,8 @@ class ChildReport:
     """See `OracleReport`."""
     part: Json = None
     """The document of the ATen graph that a task wanted."""
+    killed: bool = False
+    """True if a program that the case started was killed: nothing is known of the case."""
 
     def to_line(self) -> bytes:
         """Return it as one line."""

@@ -22,6 +22,7 @@ from torchreel.minifier.passes.literals import FewerArguments, FewerItems, Liter
 from torchreel.minifier.passes.merge import ConstantsToInputs, MergeInputs
 from torchreel.minifier.passes.operands import BodyOperands, Carries, OneBranch
 from torchreel.minifier.passes.outputs import KeepAlive, LastCalls, Outputs, Suffix
+from torchreel.minifier.passes.policies import FewerAnswers
 from torchreel.minifier.passes.ranks import LowerRanks
 from torchreel.minifier.passes.regions import Regions
 from torchreel.minifier.passes.reshape import ReshapeInputs
@@ -53,6 +54,7 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
             Gradients(),
             DropConfigEntries(),
             Ambient(),
+            FewerAnswers(),
             FewerArguments(),
             FewerItems(),
         ),

@@ -45,8 +45,8 @@ class GraphEdit(Edit):
     path: Path
 
     @abstractmethod
-    def note(self, editor: GraphEditor) -> None:
-        """Note the edit on an editor of that graph (nothing, if it makes no sense any more)."""
+    def apply_to(self, editor: GraphEditor) -> None:
+        """Apply the edit to an editor of that graph; do nothing if it makes no sense any more."""
 
 
 class CaseEdit(Edit):
@@ -127,7 +127,7 @@ def _apply_at(case: Case, path: Path, edits: Sequence[GraphEdit]) -> Case | None
         return case
     editor = GraphEditor(graph, () if path else case.checkpoint.inputs)
     for edit in edits:
-        edit.note(editor)
+        edit.apply_to(editor)
     if editor.is_untouched:
         return case
     made = editor.finish()

@@ -32,7 +32,7 @@ class Bypass(GraphEdit):
     node: str
     by: str
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it, if both nodes are still there."""
         if editor.has(self.node) and self.by in editor.graph.by_name:
             editor.substitute(self.node, {"n": self.by})

@@ -28,7 +28,7 @@ class ToInput(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it, if the node is still there."""
         if editor.has(self.node):
             editor.cut(self.node)
@@ -41,7 +41,7 @@ class CutPrefix(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it; a node that others still need and that can't be an input stays."""
         if not editor.has(self.node):
             return
@@ -58,7 +58,7 @@ class Region(GraphEdit):
     nodes: tuple[str, ...]
     path: Path = ()
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it for those that are still there; what only the region used goes by itself."""
         inside = set(self.nodes)
         for name in filter(editor.has, self.nodes):

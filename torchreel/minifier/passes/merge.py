@@ -29,7 +29,7 @@ class MergeInput(GraphEdit):
     node: str
     by: str
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it; an input of a body stays (its call hands it over), without a use."""
         if editor.has(self.node) and editor.has(self.by):
             editor.substitute(self.node, {"n": self.by}, keep=bool(self.path))

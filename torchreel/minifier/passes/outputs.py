@@ -21,7 +21,7 @@ class DropOutput(GraphEdit):
     value: str
     path: Path = ()
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it, if the value is still returned."""
         items = editor.outputs
         for index, item in enumerate(items):
@@ -37,7 +37,7 @@ class DropLast(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it, if nothing else uses the node by now."""
         if not editor.has(self.node) or not editor.is_output_only(self.node):
             return
@@ -57,7 +57,7 @@ class Keep(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it, if the node is still there and can be an input."""
         if not editor.has(self.node):
             return

@@ -25,7 +25,7 @@ class DropRegion(GraphEdit):
     nodes: tuple[str, ...]
     uses: tuple[tuple[str, str], ...] = ()
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it, if all of it is still there."""
         if not all(editor.has(name) for name in self.nodes):
             return

@@ -20,7 +20,7 @@ class Constant(GraphEdit):
     value: Json
     path: Path = ()
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it, if the node is still there."""
         if editor.has(self.node):
             editor.substitute(self.node, self.value)

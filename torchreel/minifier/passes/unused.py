@@ -18,7 +18,7 @@ class DropNode(GraphEdit):
     node: str
     path: Path = ()
 
-    def note(self, editor: GraphEditor) -> None:
+    def apply_to(self, editor: GraphEditor) -> None:
         """Note it, if the node is still there."""
         if editor.has(self.node):
             editor.drop(self.node)

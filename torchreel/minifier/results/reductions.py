@@ -30,7 +30,7 @@ class PassCount:
 class ProgressEvent:
     """One candidate was judged (or taken from the cache), or is looked for."""
 
-    kind: Literal["looking", "start", "accepted", "rejected", "note", "end"]
+    kind: Literal["begin", "looking", "start", "accepted", "rejected", "note", "end"]
     pass_name: str
     call_nodes: int
     """Call nodes of the best case so far."""
@@ -50,6 +50,11 @@ class ProgressEvent:
 def looking(message: str) -> ProgressEvent:
     """Return the event that says what is run now to find something to reduce."""
     return ProgressEvent("looking", "", 0, 0, 0, 0, 0.0, message=message)
+
+
+def beginning(message: str) -> ProgressEvent:
+    """Return the event that says that a worker is started, and what for."""
+    return ProgressEvent("begin", "", 0, 0, 0, 0, 0.0, message=message)
 
 
 class Listener(Protocol):

@@ -1,7 +1,7 @@
 """A graph as the source of a Python function.
 
 Lives here: one statement per node, bodies of higher-order operators as nested functions. Not here:
-expressions (`store.documents.spelling`), names (`names`), what surrounds the function (`forms`).
+expressions (`store.documents.spelling`), names (`names`), what surrounds the function (`script`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torchreel.errors import UnsupportedError
+from torchreel.escaping.python import is_identifier
 from torchreel.formats import names, numpy_calls, targets, values
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree, node_refs
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
 from torchreel.minifier.cases.graph_edits import users_of
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.scripts.names import public_target, variables
+from torchreel.minifier.scripts.policies import Policies
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 
 INDENT = "    "
+_SET = "fn:torch.Tensor.set_"
+# A call that lowers the version of what was set by one, as the assignment does.
+_END_OF_SET = ".<locals>._lower_version_count_by_1"
 # Longer expressions get a line, and a variable, of their own.
 _SHORT = 60
 
@@ -35,6 +40,8 @@ class Function:
     parameters: list[str]
     constants: dict[str, Json] = field(default_factory=dict)
     """Descriptions of tensors whose values are not known, by variable."""
+    policies: list[str] = field(default_factory=list)
+    """Functions that regions of activation checkpointing are given."""
 
 
 def function(
@@ -51,10 +58,11 @@ def function(
     that it closes over, even if only in vain (Dynamo makes inputs of a body of those alone), and
     returns copies of its inputs.
     """
-    writer = _Writer(graph, imports, touch=touch)
+    writer = _Writer(graph, imports, Policies(imports), touch=touch)
     writer.bare = bare
     head = f"def {name}({', '.join(writer.parameters)}):"
-    return Function([head, *_indented(writer.body())], writer.parameters, writer.constants)
+    lines = [head, *_indented(writer.body())]
+    return Function(lines, writer.parameters, writer.constants, writer.policies.lines)
 
 
 def _indented(lines: Iterator[str]) -> list[str]:
@@ -77,11 +85,13 @@ class _Writer:
         self,
         graph: GraphDoc,
         imports: tuple[str, ...],
+        policies: Policies,
         closed: Mapping[str, str] | None = None,
         *,
         touch: bool = False,
     ) -> None:
         self.graph, self.imports, self.touch = graph, imports, touch
+        self.policies = policies
         self.closed = closed or {}
         self.names = {**variables(graph, self.closed.values()), **self.closed}
         self.users = users_of(graph)
@@ -107,6 +117,9 @@ class _Writer:
         for name, outer in self.closed.items() if self.touch else ():
             if name not in self.users and _is_tensor_input(self.graph, name):
                 yield f"{outer} + 0  # used in vain, so that it is an input of this body"
+        for node in self.graph.placeholders if self.touch and not self.is_body else ():
+            if node.name not in self.users and _is_tensor_input(self.graph, node.name):
+                yield f"{self.names[node.name]} + 0  # used in vain, so that it is an input"
         for node in self.graph.nodes:
             yield from self._statements(node)
 
@@ -124,6 +137,10 @@ class _Writer:
             yield from self._assigned(node, f"{self.names[node.name]}({self._arguments(node)})")
         elif node.target.startswith("hop:"):
             yield from self._higher_order(node)
+        elif node.target == _SET:
+            yield self._data(node)
+        elif node.target.endswith(_END_OF_SET):
+            return
         else:
             yield from self._call(node)
 
@@ -177,6 +194,15 @@ class _Writer:
         text = spelling.call(node.op, target, node.args, node.kwargs, self._name)
         yield from self._assigned(node, text)
 
+    def _data(self, node: NodeDoc) -> str:
+        """Return `x.data = y`, of which Dynamo makes a call of `set_` and what belongs to it."""
+        given = [self._argument(item) for item in as_list(node.args)]
+        if len(given) != 2 or node.kwargs or not is_identifier(given[0]):
+            raise UnsupportedError("a function sets the data of a variable alone")
+        changed, held = given
+        self.names[node.name] = changed
+        return f"{changed}.data = {held}"
+
     def _target(self, node: NodeDoc) -> str:
         if node.op == "call_method":
             return names.check_path(node.target)
@@ -208,9 +234,15 @@ class _Writer:
         if node.target == "hop:cond" and len(arguments) == 4:
             return f"torch.cond({self._arguments(node)})"
         if node.target == "hop:tag_activation_checkpoint":
-            positional = [self._argument(item) for item in arguments]
-            return f"checkpoint({', '.join([*positional, 'use_reentrant=False'])})"
+            given = [*map(self._argument, arguments), "use_reentrant=False"]
+            if policy := self.policies.name(self._body(arguments[0]).extra):
+                given.append(f"context_fn={policy}")
+            return f"checkpoint({', '.join(given)})"
         return spelling.call(node.op, node.target, node.args, node.kwargs, self._name)
+
+    def _body(self, reference: Json) -> GraphDoc:
+        """Return the body that an argument names."""
+        return self.graph.modules[self.graph.by_name[str(as_object(reference).get("n"))].target]
 
     def _while_loop(self, node: NodeDoc) -> Iterator[str]:
         """Return the public function takes the carried values only; the others are closed over."""
@@ -249,7 +281,9 @@ class _Writer:
         self, name: str, target: str, closed: Mapping[str, str] | None = None
     ) -> Iterator[str]:
         """Return a body as a nested function."""
-        writer = _Writer(self.graph.modules[target], self.imports, closed, touch=self.touch)
+        writer = _Writer(
+            self.graph.modules[target], self.imports, self.policies, closed, touch=self.touch
+        )
         writer.is_body = True
         yield ""
         yield f"def {self.names[name]}({', '.join(writer.parameters)}):"

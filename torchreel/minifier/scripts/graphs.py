@@ -18,12 +18,18 @@ from torchreel.minifier.scripts import operators, settings
 from torchreel.minifier.scripts.functions import INDENT, check_arguments, derived_sizes
 from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.minifier.scripts.names import public_target, variables
+from torchreel.minifier.scripts.policies import Policies
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 
 
 def builder(
-    name: str, case: Case, graph: GraphDoc | None = None, *, inner: bool = False
+    name: str,
+    case: Case,
+    policies: Policies,
+    graph: GraphDoc | None = None,
+    *,
+    inner: bool = False,
 ) -> list[str]:
     """Return `def name():`, which gives a GraphModule, after those of the graphs nested in it.
 
@@ -33,13 +39,17 @@ def builder(
     nested = {path: f"{name}_{number}" for number, path in enumerate(graph.modules)}
     lines: list[str] = []
     for path, function in nested.items():
-        lines += [*builder(function, case, graph.modules[path], inner=True), "", ""]
+        lines += [*builder(function, case, policies, graph.modules[path], inner=True), "", ""]
     body = ["root = torch.nn.Module()"]
     body += [f"root.{_attribute(path)} = {function}()" for path, function in nested.items()]
     body += _constants(case, graph)
     body += ["g = torch.fx.Graph()", *_nodes(case, graph)]
     body += _fake_inputs(case, graph) if inner and case.checkpoint.entry == "aot" else []
-    body += ["return torch.fx.GraphModule(root, g)"]
+    if policy := policies.name(graph.extra):
+        body += ["gm = torch.fx.GraphModule(root, g)"]
+        body += [f'gm.meta["_checkpoint_context_fn"] = {policy}', "return gm"]
+    else:
+        body += ["return torch.fx.GraphModule(root, g)"]
     return [*lines, f"def {name}():", *(INDENT + line for line in body)]
 
 

@@ -7,14 +7,13 @@ that draws from one of its own, in the same order.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import literal
-from torchreel.formats import sparse, symbols, values
+from torchreel.formats import sparse, symbols, values, view_bases
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.tensors import COUNTING, COUNTING_NUMBERS, POSITIVE, evaluate_hint
@@ -35,9 +34,11 @@ class InputLines:
         self._table = snapshots.decode_symbols(doc.shape_env)
         self._hints = doc.hints
         self._descriptions = [as_object(value) for value in descriptions]
-        storages = [d["storage"] for d in self._descriptions if isinstance(d.get("storage"), int)]
-        self._uses = Counter(map(str, storages))
-        self._made: set[str] = set()
+        self._users = view_bases.with_bases(descriptions)
+        self._roots = view_bases.roots(descriptions)
+        self._storages: dict[int, tuple[Json, int]] = {}
+        """The dtype and the number of elements of each storage that has a line."""
+        self._bases: dict[int, str] = {}
 
     def lines(self, names: Sequence[str]) -> Iterator[str]:
         """Return one line per value, or two where it needs a storage or a view."""
@@ -73,13 +74,84 @@ class InputLines:
 
     def _tensor(self, name: str, description: Mapping[str, Json]) -> Iterator[str]:
         flags = as_list(description.get("flags"))
-        number = str(description.get("storage"))
-        if self._uses[number] > 1 and number not in self._made and "zero" not in flags:
-            self._made.add(number)
-            yield f"storage{number} = {self._random((self._count(description),), description)}"
-        yield f"{name} = {self._finished(self._base(description, flags), description, flags)}"
-        if description.get("requires_grad") and not description.get("leaf", True):
+        number = view_bases.object_of(description)
+        base = self._base_of(description)
+        if number in self._bases:
+            yield f"{name} = {self._bases[number]}"
+            return
+        if base is not None:
+            yield from self._view(name, base, description, flags)
+        else:
+            yield from self._root(name, description, flags)
+        if number is not None:
+            self._bases[number] = name
+
+    def _base_of(self, description: Mapping[str, Json]) -> Mapping[str, Json] | None:
+        return view_bases.base_of_extent(description, self._extent)
+
+    def _view(
+        self,
+        name: str,
+        base: Mapping[str, Json],
+        description: Mapping[str, Json],
+        flags: list[Json],
+    ) -> Iterator[str]:
+        """Write a view of another tensor, and that one before if it is no input that is there."""
+        number = view_bases.object_of(base)
+        assert number is not None, "base_of wants one"
+        if number not in self._bases:
+            yield from self._tensor(f"base{number}", base)
+        text = self._bases[number]
+        followed = bool(description.get("requires_grad")) and not description.get("leaf", True)
+        if followed and not base.get("requires_grad"):
+            text += f".view_as({text}).requires_grad_()"
+        if base.get("dtype") != description.get("dtype"):
+            text += f".view({_dtype(description)})"
+        size = tuple(self._int(item) for item in as_list(description.get("size")))
+        text += self._as_strided(description, size)
+        line = f"{name} = {self._finished(text, description, flags, given=followed)}"
+        if base.get("requires_grad") and not followed:
+            yield from ("with torch.no_grad():", f"    {line}")
+        else:
+            yield line
+
+    def _root(self, name: str, description: Mapping[str, Json], flags: list[Json]) -> Iterator[str]:
+        """Write a tensor that is no view, and the storage before that it shares with others."""
+        found = description.get("storage")
+        number = found if isinstance(found, int) else -1
+        size = tuple(self._int(item) for item in as_list(description.get("size")))
+        whole = description.get("layout") == "strided" and self._is_plain(description, size)
+        shared = self._roots[number] > 0 and "zero" not in flags
+        only = shared and whole and self._roots[number] == 1
+        if shared and not only:
+            yield from self._storage(number, description)
+            text = self._of_storage(number, description, size)
+        else:
+            text = self._base(description, flags)
+        yield f"{name} = {self._finished(text, description, flags)}"
+        if only and view_bases.is_computed_base(description, self._roots):
+            yield f"{name} = {name}.clone()"
+        elif description.get("requires_grad") and not description.get("leaf", True):
             yield f"{name} = {name}.view_as({name})"
+
+    def _storage(self, number: int, description: Mapping[str, Json]) -> Iterator[str]:
+        """Write the memory that several tensors share, where it is not there yet."""
+        if number not in self._storages:
+            count = self._count(description)
+            self._storages[number] = description.get("dtype"), count
+            yield f"storage{number} = {self._random((count,), description)}"
+
+    def _of_storage(
+        self, number: int, description: Mapping[str, Json], size: tuple[int, ...]
+    ) -> str:
+        """Return a tensor of shared memory, of which autograd knows nothing."""
+        dtype, count = self._storages[number]
+        text = f"storage{number}"
+        if dtype != description.get("dtype"):
+            text += f".view({_dtype(description)})"
+        elif size == (count,) and self._is_plain(description, size):
+            return f"{text}.detach()"
+        return f"{text}{self._as_strided(description, size)}.detach()"
 
     def _base(self, description: Mapping[str, Json], flags: list[Json]) -> str:
         """Return the strided tensor, before it becomes a parameter or gets a gradient."""
@@ -91,10 +163,6 @@ class InputLines:
         size = tuple(self._int(item) for item in as_list(description.get("size")))
         if "zero" in flags:
             return f"torch._efficientzerotensor({size!r}, dtype={_dtype(description)})"
-        if self._uses[str(description.get("storage"))] > 1:
-            dtype = _dtype(description)
-            storage = f"storage{description.get('storage')}"
-            return f"{storage}.view({dtype}){self._as_strided(description, size)}"
         if self._is_plain(description, size):
             return self._random(size, description)
         flat = self._random((self._count(description),), description)
@@ -119,7 +187,7 @@ class InputLines:
     def _count(self, description: Mapping[str, Json]) -> int:
         """Count the elements of the storage of a tensor, its other users included."""
         number = description.get("storage")
-        users = [d for d in self._descriptions if d is description or (
+        users = [d for d in self._users if d is description or (
             number is not None and d.get("storage") == number
         )]  # fmt: skip
         needed = max(self._bytes(user) for user in users)
@@ -154,13 +222,17 @@ class InputLines:
             text, made = f"torch.randint({low}, {high}, {size!r})", "int64"
         return text if name == made else text + _SHORT.get(name, f".to(torch.{name})")
 
-    def _finished(self, text: str, description: Mapping[str, Json], flags: list[Json]) -> str:
-        """Add the device, the conjugation and the gradient that a tensor needs."""
+    def _finished(
+        self, text: str, description: Mapping[str, Json], flags: list[Json], *, given: bool = False
+    ) -> str:
+        """Add the device, the conjugation and the gradient that a tensor needs, unless it is
+        `given`.
+        """
         device = str(description.get("device", "cpu"))
         text = text if device == "cpu" else f"{text}.to({literal(device)})"
         text = f"torch._conj({text})" if "conj" in flags else text
         text = f"torch._neg_view({text})" if "neg" in flags else text
-        needs_grad = bool(description.get("requires_grad"))
+        needs_grad = bool(description.get("requires_grad")) and not given
         if description.get("parameter"):
             without = "" if needs_grad else ", requires_grad=False"
             return f"torch.nn.Parameter({text}{without})"

@@ -20,6 +20,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier
 from torchreel.formats import targets
 from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.torch_compat.local_functions import MARK
 
 _LONGEST = 41  # characters
 # Dynamo's names of inputs: l_x_, l_args_0_, l_self_modules_fc_parameters_weight_.
@@ -37,9 +38,11 @@ _USED = """
     fake gm g root graph dynamic result outputs print list dict tuple slice range complex
     float int bool sum isinstance zip enumerate while_loop checkpoint self
     getattr abs len min max pow round divmod time os cProfile logging warnings re resource metrics
-    counters GraphLowering ShapeEnv
+    counters GraphLowering ShapeEnv contexts CheckpointPolicy create_selective_checkpoint_contexts
 """
-RESERVED = frozenset(_USED.split()) | frozenset(f"storage{number}" for number in range(100))
+RESERVED = frozenset(_USED.split()) | frozenset(
+    f"{stem}{number}" for stem in ("storage", "base", "contexts") for number in range(100)
+)
 
 
 def variables(graph: GraphDoc, taken: Iterable[str] = ()) -> dict[str, str]:
@@ -113,5 +116,7 @@ def public_target(target: str, imports: tuple[str, ...] = ()) -> str:
             f"the graph calls {target:.80}, which compiled autograd makes while it captures a "
             "backward: a script that begins with a graph has none"
         )
+    if MARK in target:
+        raise UnsupportedError(f"the graph calls {target:.120}, which has no name")
     name = _public().get(id(function)) if target.startswith("fn:torch.") else None
     return f"fn:{name}" if name else target

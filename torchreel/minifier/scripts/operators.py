@@ -1,7 +1,7 @@
 """The definition of a foreign operator in a repro, where the module that has it is not imported.
 
 Lives here: from what the recording says of an operator to a few lines of `torch.library`. Not here:
-the stand-ins that reductions run with (`formats.operators`). Called by `forms`.
+the stand-ins that reductions run with (`formats.operators`). Called by `script`.
 
 What is written has the operator's schema and tags, and returns zeros of the recorded sizes.
 """

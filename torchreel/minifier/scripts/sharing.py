@@ -1,6 +1,6 @@
 """The lines of a script that compare which results are one object, or share memory.
 
-Lives here: that comparison. Not here: what else is compared (`forms`), how a reduction compares it
+Lives here: that comparison. Not here: what else is compared (`script`), how a reduction compares it
 (`replay.accuracy.comparison`).
 """
 

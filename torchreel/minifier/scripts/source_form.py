@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from torchreel.escaping.python import ascii_strings
 from torchreel.minifier.cases.last_call import wrapped
 from torchreel.minifier.cases.source_case import ARGUMENTS, RESULT, SourceCase
-from torchreel.minifier.scripts.forms import RANDOM, Script, comments, precautions
+from torchreel.minifier.scripts.script import RANDOM, Script, comments, precautions
 from torchreel.minifier.scripts.validation.scripts import check_program
 from torchreel.store.failures.signature import Signature
 

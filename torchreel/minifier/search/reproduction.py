@@ -95,7 +95,7 @@ def reproduce(
 def _not_reproduced(seen: Sequence[str]) -> NotReproduced:
     return NotReproduced(
         "The recorded failure does not happen here. What happened instead:\n"
-        + "\n".join(seen)
+        + "\n".join(dict.fromkeys(seen))
         + "\nCompare the environments with 'torchreel show', or replay it with 'torchreel replay'."
     )
 
@@ -205,6 +205,8 @@ def refuse_trivial(judge: CachedOracle, case: AnyCase) -> None:
 
 
 def _in_words(report: OracleReport) -> str:
+    if report.verdict == "invalid" and report.stage == "eager":
+        return f"it does not run in eager mode either, where nothing is compiled: {report.detail}"
     where = f" in stage {report.stage!r}" if report.stage else ""
     text = {
         "none": "it did not fail",

@@ -30,8 +30,9 @@ def is_alike(seen: Signature, recorded: Signature) -> bool:
     recorder stood, which a run without the program around it may name differently. One that was
     killed was killed for its memory, if that is what the case takes here. Of a failure that came
     right from a backend there is no frame of torch's but those of Dynamo around it, or those that
-    pass a call on to it.
+    pass a call on to it. A recorder of an earlier version may have said less of an exception.
     """
+    seen = as_earlier(seen, recorded)
     if recorded.is_kill and seen.failure_class == "memory":
         return seen.stage == recorded.stage
     return replace(
@@ -41,3 +42,13 @@ def is_alike(seen: Signature, recorded: Signature) -> bool:
         partition=recorded.partition,
         signal=recorded.signal if recorded.signal is None else seen.signal,
     ).matches(replace(recorded, frames=telling_frames(recorded.frames)))
+
+
+def as_earlier(seen: Signature, recorded: Signature) -> Signature:
+    """Return a signature without the causes and lines that an earlier version did not record."""
+    types, text = recorded.exception_types, recorded.message
+    if seen.exception_types[: len(types)] != types or f"\n{text}\n" not in f"\n{seen.message}\n":
+        return seen
+    deeper = len(seen.exception_types) > len(types)
+    frames = recorded.frames if deeper else seen.frames  # those of the innermost exception
+    return replace(seen, exception_types=types, message=text, frames=frames)

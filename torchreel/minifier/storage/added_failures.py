@@ -1,7 +1,7 @@
 """Failures that no recording holds: wrong results, predicates and commands, other failures.
 
 As rows of the store they are found again: a reduction goes on, and is exported like any other.
-Called by `accuracy` and `starts`.
+Called by `accuracy` and `initial_cases`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Other failures that a reduction met on its way: each a case to be exported and reduced.
 
-Each has a number, which is unique in its store. Called by `export` and `starts`.
+Each has a number, which is unique in its store. Called by `export` and `initial_cases`.
 """
 
 from __future__ import annotations

@@ -459,7 +459,7 @@ class EventLog:
             from torchreel.store.files.locks import INSTEAD_OF, own_file
             from torchreel.store.recording import open_for_recording
 
-            self.target = own_file(self._wanted, environment.rank())
+            self.target = own_file(self._wanted, environment.launched_rank())
             target, file = self.known
             if target == self.target and file not in (None, _identity(target)):
                 raise _gone(target)

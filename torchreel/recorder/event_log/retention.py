@@ -186,7 +186,7 @@ class _Sweep:
     @property
     def _successes(self) -> str:
         failed = "SELECT compile_id FROM failures WHERE compile_id IS NOT NULL"
-        return f"status IN ('ok', 'restarted') AND id NOT IN ({failed})"
+        return f"status IN ('ok', 'restarted', 'skipped') AND id NOT IN ({failed})"
 
     def _delete(self, query: str, table: str) -> bool:
         with self._store.writer() as writer:

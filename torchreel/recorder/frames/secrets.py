@@ -17,7 +17,7 @@ from types import CellType, CodeType, FrameType, ModuleType
 from typing import Any
 
 from torchreel.recorder.redaction import SECRET_NAME
-from torchreel.recorder.redaction.known import telling
+from torchreel.recorder.redaction.known import name_strength
 from torchreel.store.failures.raised import lineage
 
 _SHORTEST = 4
@@ -80,9 +80,9 @@ def _named(scope: Mapping[str, Any]) -> Iterator[str]:
     """Yield secrets under telling names."""
     for name, value in list(scope.items()):
         # A program may put anything there; a class of its own for a name would run its code.
-        sure = telling.strength(name) if type(name) is str else telling.NOT
-        if sure is not telling.NOT:
-            yield from (text for text in texts(value) if telling.is_value(text, sure))
+        sure = name_strength.strength(name) if type(name) is str else name_strength.NOT
+        if sure is not name_strength.NOT:
+            yield from (text for text in texts(value) if name_strength.is_value(text, sure))
 
 
 def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:

@@ -13,6 +13,7 @@ from torchreel.events.event import EventType
 from torchreel.recorder import watchdog
 from torchreel.recorder.attach import AnyProbe, AttachPoint
 from torchreel.recorder.probes import (
+    activation_checkpoints,
     aot,
     backends,
     bundles,
@@ -46,6 +47,7 @@ _MODULES: tuple[ModuleType, ...] = (
     shape_env,
     fake_tensors,
     proxies,
+    activation_checkpoints,
     aot,
     compiled_autograd,
     inductor,

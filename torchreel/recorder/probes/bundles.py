@@ -122,14 +122,15 @@ def with_objects(
     bundle.
 
     A backend that is none of torch's, config entries and options that hold functions or objects,
-    and what else is given by name.  Nothing is kept where frames are not.
+    classes of inputs that wrap tensors, and what else is given by name.  Nothing is kept where
+    frames are not.
     """
     if recorder.options.settings.frames == "none":
         return doc
     with fail_open("objects of the program"):
         from torchreel.torch_compat import dynamo
 
-        found = {**dynamo.objects_of_compile(backend), **(more or {})}
+        found = {**dynamo.objects_of_compile(backend), **_classes(doc), **(more or {})}
         if not found:
             return doc
         # With cloudpickle, which most programs never need.
@@ -141,6 +142,14 @@ def with_objects(
         }
         return replace(doc, extra={**doc.extra, "objects": made})
     return doc
+
+
+def _classes(doc: CheckpointDoc) -> dict[str, object]:
+    """Return the classes of inputs that no replay has by itself, under their names."""
+    from torchreel.formats import subclasses
+
+    names = dict.fromkeys(subclasses.names_in(doc.inputs))
+    return {f"{subclasses.KEY}{name}": subclasses.resolve(name) for name in names}
 
 
 def _object(made: Bundle) -> Json:

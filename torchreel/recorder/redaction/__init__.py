@@ -6,8 +6,8 @@ here: which environment variables are recorded at all (`environment`), tensor va
 """
 
 from torchreel.recorder.redaction.known.names import SECRET_NAME
+from torchreel.recorder.redaction.level import MODES, REDACTED, Rules, Withheld
 from torchreel.recorder.redaction.redactor import Redactor
-from torchreel.recorder.redaction.rules import MODES, REDACTED, Rules, Withheld
 from torchreel.recorder.redaction.writer import RedactingWriter
 
 __all__ = [

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from torchreel.patterns import lazy
-from torchreel.recorder.redaction.rules import HOME
+from torchreel.recorder.redaction.level import HOME
 
 Rule = tuple[bytes, bytes]
 """An anchor, and the pattern around it, which is compiled where the anchor is found."""

@@ -25,11 +25,11 @@ import orjson
 
 from torchreel.patterns import lazy, lazy_text
 from torchreel.recorder.redaction import documents, paths
-from torchreel.recorder.redaction.known import forms, names, telling
+from torchreel.recorder.redaction.known import name_strength, names, tokens
 from torchreel.recorder.redaction.known.names import SECRET_NAME
 from torchreel.recorder.redaction.known.values import KnownValues, Where
+from torchreel.recorder.redaction.level import REDACTED, Rules, Withheld
 from torchreel.recorder.redaction.literals import unescaped
-from torchreel.recorder.redaction.rules import REDACTED, Rules, Withheld
 from torchreel.recorder.redaction.words import Words
 from torchreel.store.documents.jsontypes import json_text
 
@@ -97,7 +97,7 @@ class Redactor:
         self._looked: Mapping[Any, Any] | None = None
         self._paths = paths.rules_for(environ) if self._by_default else ()
         self._path_words = {anchor.lower() for anchor, _ in self._paths}
-        self._words = Words((*forms.FORMS, *names.NAMES, _TENSOR, *self._path_words))
+        self._words = Words((*tokens.FORMS, *names.NAMES, _TENSOR, *self._path_words))
         self._patterns = tuple(re.compile(pattern.encode()) for pattern in rules.patterns)
         self._known = KnownValues()
         self._version = 0
@@ -307,7 +307,7 @@ class Redactor:
             for start, end in (*names.spans(text, places), *_random(text))
             if not self._is_cleared(text[start:end])
         }
-        formed, told = set(forms.spans(text, places)), set(forms.told(text, places))
+        formed, told = set(tokens.spans(text, places)), set(tokens.told(text, places))
         found = known.union(formed, told, _values(text, places))
         if not found:
             return text
@@ -322,7 +322,7 @@ class Redactor:
     def _learn(self, found: bytes) -> bool:
         """Return a value may come again without its name: in bytecode, or in a message."""
         value = unescaped(found)
-        if telling.is_name(value):  # `credentials=("token", "x")`: it is in other places, too
+        if name_strength.is_name(value):  # `credentials=("token", "x")`: it is in other places, too
             return False
         # Of a formatted string the pieces are what is in the code.
         pieces = _PLACE.split(value) if "{" in value else ()

@@ -17,7 +17,7 @@ from typing import Any
 from torchreel.patterns import lazy_text
 from torchreel.recorder.redaction import documents, strict_text, vocabulary
 from torchreel.recorder.redaction.known.values import KnownValues, Where
-from torchreel.recorder.redaction.rules import REDACTED
+from torchreel.recorder.redaction.level import REDACTED
 
 _MARK = REDACTED.decode()
 _STACKS_OF = frozenset(

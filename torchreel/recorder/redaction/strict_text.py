@@ -13,8 +13,8 @@ from functools import cache
 
 from torchreel.patterns import lazy
 from torchreel.recorder.redaction.known.names import ANNOTATION
+from torchreel.recorder.redaction.level import PATH, REDACTED
 from torchreel.recorder.redaction.literals import Literal, literals
-from torchreel.recorder.redaction.rules import PATH, REDACTED
 
 _compiled = cache(re.compile)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from torchreel.recorder.redaction.level import PATH
 from torchreel.recorder.redaction.redactor import Redactor
-from torchreel.recorder.redaction.rules import PATH
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.documents.jsontypes import json_text, parse_json
 

@@ -37,7 +37,7 @@ class Comparator:
 DEFAULT = "default"
 BY_UP_TO = "by up to"
 """Stands in the description of numbers that differ, before the largest difference."""
-NAMED = {
+COMPARATORS = {
     DEFAULT: Comparator("they are further apart than rounding explains", "by dtype"),
     "exact": Comparator("any bit does, but that of a NaN", (0.0, 0.0)),
     "layout": Comparator("never: only the rest counts", "by dtype"),
@@ -45,14 +45,14 @@ NAMED = {
 """The comparators that are a name alone. Besides these there are two patterns."""
 _CLOSE = re.compile(r"close\(\s*(\d[\d.eE+-]*)\s*,\s*(\d[\d.eE+-]*)\s*\)")
 _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-FORMS = ", ".join(["close(RTOL, ATOL)", *NAMED]) + ", or MODULE:FUNCTION"
+FORMS = ", ".join(["close(RTOL, ATOL)", *COMPARATORS]) + ", or MODULE:FUNCTION"
 """The ways to name a comparator, for people."""
 
 
 def comparator(text: str) -> Comparator:
     """Return the comparator of that name. Raises UsageError for what is no comparator."""
-    if text in NAMED:
-        return NAMED[text]
+    if text in COMPARATORS:
+        return COMPARATORS[text]
     if match := _CLOSE.fullmatch(text):
         return Comparator("they are further apart than that", (float(match[1]), float(match[2])))
     if _USERS.fullmatch(text):

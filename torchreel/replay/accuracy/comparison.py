@@ -224,12 +224,12 @@ def _compare_values(
     return _difference("values", index, int(wrong.sum()), largest_error(one, other))
 
 
-NAMED: dict[str, _Differ] = {
+DIFFER: dict[str, _Differ] = {
     DEFAULT: beyond_rounding,
     "exact": lambda one, other, index, evidence: unequal(one, other),
     "layout": lambda one, other, index, evidence: False,
 }
-"""True where two tensors differ, by the names of `comparators.NAMED`."""
+"""True where two tensors differ, by the names of `comparators.COMPARATORS`."""
 
 
 def _comparator(text: str) -> _Differ:
@@ -237,10 +237,10 @@ def _comparator(text: str) -> _Differ:
     found = comparators.comparator(text)
     if found.is_users:
         return _of_user(text)
-    if text not in NAMED and isinstance(found.in_script, tuple):
+    if text not in DIFFER and isinstance(found.in_script, tuple):
         rtol, atol = found.in_script
         return lambda one, other, index, evidence: ~is_close(one, other, rtol, atol)
-    return NAMED[text]
+    return DIFFER[text]
 
 
 def _of_user(text: str) -> _Differ:

@@ -186,7 +186,9 @@ def _tensors(descriptions: Json) -> list[object]:
         raise DamagedStore("The tensors of a frame are no list.")
     found: list[object] = [_array(item) for item in descriptions]
     places = [place for place, value in enumerate(found) if value is None]
-    values = synthesise_all([descriptions[place] for place in places], seed=0, hints={}, table={})
+    values = synthesise_all(
+        [descriptions[place] for place in places], seed=0, hints={}, table={}, with_bases=False
+    )
     for place, value in zip(places, values, strict=True):
         found[place] = _like(value, descriptions[place], found)
     return found

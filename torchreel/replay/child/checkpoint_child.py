@@ -90,7 +90,7 @@ class Request:
     remainders: tuple[Json, ...] = ()
     """Those that became known to be zero (`remainders.learned`)."""
     sought: Mapping[str, Any] | None = None
-    """The place to stop at (`travel.Sought`)."""
+    """The place to stop at (`time_travel.Sought`)."""
 
     @property
     def interactive(self) -> bool:
@@ -110,7 +110,7 @@ class Report:
     stand_ins: list[str] = field(default_factory=list)
     """The operators that are not defined here, and have stand-ins."""
     stopped: Mapping[str, Any] | None = None
-    """The place where it stopped (`travel.Stop`); None if it went on to its end."""
+    """The place where it stopped (`time_travel.Stop`); None if it went on to its end."""
 
     def write(self, path: str) -> None:
         """Save, in one step."""

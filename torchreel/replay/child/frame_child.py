@@ -70,7 +70,7 @@ class FrameRequest:
     """The machine that the recorded process ran on (`facts.Facts`)."""
     compile_timeout: float | None = None
     sought: Mapping[str, Any] | None = None
-    """The place to stop at (`travel.Sought`), in the one frame that is wanted."""
+    """The place to stop at (`time_travel.Sought`), in the one frame that is wanted."""
 
     @property
     def interactive(self) -> bool:
@@ -99,7 +99,7 @@ class FrameReport:
     notes: list[str] = field(default_factory=list)
     told: dict[str, Told] = field(default_factory=dict)
     stopped: Mapping[str, Any] | None = None
-    """The place where it stopped (`travel.Stop`); None if it went on to its end."""
+    """The place where it stopped (`time_travel.Stop`); None if it went on to its end."""
 
     def write(self, path: str) -> None:
         """Save, in one step."""
@@ -246,7 +246,7 @@ def _stopping(
     from torchreel.recorder.event_log.failures import Stopped
     from torchreel.replay.child.prompt import Prompt
     from torchreel.replay.child.stops import Stops, parse, told, watching
-    from torchreel.replay.compare.travel import FRAME
+    from torchreel.replay.compare.time_travel import FRAME
 
     prompt = Prompt(lambda: _objects(frame), recorder) if request.interactive else None
     stops = Stops(parse(request.sought), FRAME, prompt.ask if prompt is not None else None)

@@ -11,7 +11,14 @@ import base64
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from torchreel.errors import DamagedStore, RefusedError, ReplayError, UnsupportedError
+from torchreel.errors import (
+    DamagedStore,
+    RefusedError,
+    ReplayError,
+    UnsupportedError,
+    UntrustedError,
+)
+from torchreel.formats import subclasses
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.replay.child.bundles import read_object
 from torchreel.store.documents.jsontypes import Json
@@ -27,12 +34,30 @@ def kept(doc: CheckpointDoc, *, trust: bool) -> dict[str, Callable[[], object]]:
     """Return what loads each of the program's own objects, by name; nothing without trust.
 
     Names are those of config entries (`inductor.post_grad_custom_post_pass`), of options
-    (`options.NAME`), and `backend`.  To load one raises `UnsupportedError` where that can't be.
+    (`options.NAME`), of classes (`subclass.NAME`), and `backend`.  To load one raises
+    `UnsupportedError` where that can't be.
     """
     table = doc.extra.get(KEY)
     if not trust or not isinstance(table, Mapping):
         return {}
     return {str(name): partial(_loaded, str(name), data) for name, data in table.items()}
+
+
+_classes: dict[str, object] = {}
+"""Those that were loaded: nothing else may hold a class, and then it would be gone."""
+
+
+def load_classes(doc: CheckpointDoc, *, trust: bool) -> None:
+    """Load the classes of inputs that the program defines, so that they are found by their names.
+
+    Not one that this process has already.
+    """
+    for name, load in kept(doc, trust=trust).items():
+        if name.startswith(subclasses.KEY) and name not in _classes:
+            try:
+                subclasses.resolve(name.removeprefix(subclasses.KEY))
+            except UntrustedError:
+                _classes[name] = load()
 
 
 def _loaded(name: str, data: Json) -> object:

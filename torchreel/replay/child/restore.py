@@ -137,6 +137,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     names.check_comment({k: v for k, v in doc.extra.items() if k != objects.KEY})
     dispatcher.register_operators()
     stand_in_for(doc)
+    objects.load_classes(doc, trust=trust)
     table = snapshots.decode_symbols(doc.shape_env)
     env = snapshots.new_shape_env(doc.shape_env)
     snapshots.restore(env, doc.shape_env, table)

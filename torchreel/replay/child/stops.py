@@ -1,7 +1,7 @@
 """Stops a running replay: at a stage, at an event, or wherever a prompt asks for.
 
 Lives here: the recorder's watcher in the child, which counts the events that are compared as they
-happen.  Not here: which event is meant (`travel`), the prompt itself (`prompt`).
+happen.  Not here: which event is meant (`time_travel`), the prompt itself (`prompt`).
 
 A stop is an exception that is no `Exception` (`failures.Stopped`): it passes through the compiler,
 and what the compiler notes while it is unwound comes after the last event that counts.
@@ -19,8 +19,8 @@ from torchreel.recorder.event_log.failures import Stopped
 from torchreel.recorder.event_log.rows import NewEvent, plain
 from torchreel.recorder.recorder import Recorder
 from torchreel.replay.compare.rules import SCOPES, TAKEN_AGAIN, excuses
-from torchreel.replay.compare.selection import READ, Point, Sieve
-from torchreel.replay.compare.travel import BEFORE, Sought, Stop, Target
+from torchreel.replay.compare.selection import READ, EventSelection, Point
+from torchreel.replay.compare.time_travel import BEFORE, Sought, Stop, Target
 from torchreel.store.documents.jsontypes import Json
 
 MOST_KEPT = 1_000
@@ -53,7 +53,9 @@ class Stops:
     def __init__(self, sought: Sought, point: Point, ask: Ask | None = None) -> None:
         began = point.entry not in TAKEN_AGAIN
         known = frozenset((kind, name, data.encode()) for kind, name, data in sought.known)
-        self._sieve = Sieve(SCOPES[point.entry], point, excuses(), began=began, known=known)
+        self._selection = EventSelection(
+            SCOPES[point.entry], point, excuses(), began=began, known=known
+        )
         self._lanes = SCOPES[point.entry].lanes or {}
         self._ask, self._asking = ask, False
         self.sought = sought
@@ -73,7 +75,7 @@ class Stops:
         if self._asking or self.stopped is not None:
             return
         self._last = event.seq
-        sifted = self._sieve.sift(_Noted(event))
+        sifted = self._selection.sift(_Noted(event))
         if sifted is None or not sifted.is_line:
             return
         self._lane = sifted.lane
@@ -95,7 +97,7 @@ class Stops:
         wanted, part = self._stage
         if wanted not in ("*", stage) or part not in ("", partition):
             return
-        self._lane = self._lanes.get(stage, self._sieve.lane)
+        self._lane = self._lanes.get(stage, self._selection.lane)
         self._stop(f"stage {stage} {partition}".rstrip(), stage, partition)
 
     def _stop(self, what: str, stage: str, partition: str) -> None:
@@ -125,7 +127,7 @@ class Stops:
 
 
 class _Noted:
-    """An event that was just noted, as the sieve looks at it."""
+    """An event that was just noted, as the selection of events looks at it."""
 
     __slots__ = ("_event", "kind", "name", "seq", "stage")
 

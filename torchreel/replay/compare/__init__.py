@@ -6,7 +6,7 @@ To read it, start with `compiles`, which compares everything: event logs, graphs
 - `selection`, `rules`: which events are compared, and which differences are excused
 - `lanes`, `normalise`, `dynamo_forms`: an event as a line in canonical form
 - `verdict`: the result; `causes`: what may have caused a difference
-- `travel`: a replay that stops at an event
+- `time_travel`: a replay that stops at an event
 
 Imports no torch.
 """

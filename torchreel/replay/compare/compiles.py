@@ -29,7 +29,7 @@ from torchreel.replay.compare.normalise import (
 )
 from torchreel.replay.compare.rules import CLASSES, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.compare.selection import Point
-from torchreel.replay.compare.travel import Stop, Until, reached, up_to
+from torchreel.replay.compare.time_travel import Stop, Until, reached, up_to
 from torchreel.replay.compare.verdict import Comparison, Divergence, Reached
 from torchreel.store import queries
 from torchreel.store.database import Store

@@ -31,9 +31,9 @@ from torchreel.replay.compare.selection import (
     DISPATCH,
     GUARD_RECORD,
     MARK,
+    EventSelection,
     Fact,
     Point,
-    Sieve,
     Sifted,
     fact,
     is_of_conversion,
@@ -186,11 +186,11 @@ def lanes(
     recorded ones: what they answer is compared, not how they come to it.
     """
     found: dict[str, Lane] = {}
-    sieve = Sieve(scope, point, excuses, began=began(point, replay=replay), known=known)
+    selected = EventSelection(scope, point, excuses, began=began(point, replay=replay), known=known)
     files, callers = _files(store, compile), _callers(store, compile)
     readers: dict[str, _Reader] = {}
     for event in queries.events(store, compile):
-        sifted = sieve.sift(event)
+        sifted = selected.sift(event)
         if sifted is None:
             continue
         name = sifted.lane
@@ -200,7 +200,7 @@ def lanes(
             forms = DynamoForms((compile.frame_file, compile.frame_name), callers)
             readers[name] = _Reader(store, Normaliser(files, dynamo=forms), stand_ins)
         readers[name].add(lane, event, sifted)
-    if scope.checkpoint and point is not None and sieve.mark is None and not replay:
+    if scope.checkpoint and point is not None and selected.mark is None and not replay:
         return None
     if any(lane.cached == WHOLE for lane in found.values()):
         for name in {*(scope.lanes or {}).values()}:

@@ -57,6 +57,11 @@ _INSTALLED = re.compile(
     rf"(?<!{_PATH})(?:{_PATH}*/(?:site|dist)-packages/|[~/]{_PATH}*/(?=torch/(?:nn/|_)))"
 )
 
+# With a cache and without one this function makes the same calls, on other lines of its own.
+_LINE_FOR_CACHE = re.compile(
+    r'(?<=File "torch/_inductor/compile_fx\.py", line )\d+(?=, in _compile_fx_inner)'
+)
+
 # Where a guard is from (`  # app/model.py:9 in forward`): torch leaves out what the path has in
 # common with that of torch (torch/utils/_traceback.py: shorten_filename).
 _GUARD_FOLDER = re.compile(r"(?<=  # )[^\s:]*/(?=[^\s:/]+:\d+ in )")
@@ -100,6 +105,7 @@ def canonical_text(text: str) -> str:
     """Return any text of an event log: generated source, a printed graph, a message."""
     text = _GUARD_FOLDER.sub("", _GRAPH_ID.sub("# graph id", canonical_code(text)))
     text = _GENERATED_FILE.sub("<eval_with_key>", text)
+    text = _LINE_FOR_CACHE.sub("N", text)
     return _ADDRESS.sub("<address>", text)
 
 
@@ -139,7 +145,7 @@ POSITIONS = frozenset({"parent", "body"})
 """Fields of `subgraph.*` events that hold the position of another event in the event log."""
 
 TEXT_FIELDS = frozenset(
-    {"file_path", "filename", "message", "reason", "fail_reason", "key", "view_func"}
+    {"error", "file_path", "filename", "message", "reason", "fail_reason", "key", "view_func"}
 )
 """Fields whose text may name a path or an address (`canonical_text`)."""
 
@@ -264,7 +270,8 @@ class Normaliser:
             return torch_file(value)
         if isinstance(value, str) and key in TEXT_FIELDS:
             return canonical_text(value)
-        return installed(value) if isinstance(value, str) else value
+        # An object that prints as its address may be named anywhere, in a message above all.
+        return _REPR_ADDRESS.sub("<address>", installed(value)) if isinstance(value, str) else value
 
     def _number(self, space: str, value: Json, around: Mapping[str, Json]) -> Json:
         if isinstance(value, list):

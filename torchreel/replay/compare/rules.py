@@ -195,6 +195,20 @@ FROM_CACHE = frozenset(
 )
 """Files of torch whose trace records tell of what a cache gave, before the hit is noted."""
 
+_CACHE_METRICS = (
+    *(
+        f"compilation_metrics.{cache}_{place}_cache_{what}"
+        for cache in ("aotautograd", "inductor_fx")
+        for place in ("local", "remote")
+        for what in ("hit_count", "miss_count", "hit_keys", "miss_keys", "backend_type")
+    ),
+    *(
+        f"compilation_metrics.feature_usage.{name}"
+        for name in ("fx_cache", "fx_remote_cache", "aot_autograd_remote_cache", "triton_bundling")
+    ),
+)
+"""The part of Dynamo's metrics of a compile that is about caches: a replay leaves these alone."""
+
 EXCUSES: tuple[Excuse, ...] = (
     Excuse("times", "chromium_event"),
     Excuse("file numbers", "str"),
@@ -207,6 +221,7 @@ EXCUSES: tuple[Excuse, ...] = (
         for cache in ("fx_graph", "aotautograd")
         for outcome in ("hit", "miss", "bypass")
     ),
+    Excuse("caches", "compilation_metrics", fields=_CACHE_METRICS),
     # The file is named by a digest of the code, in which a Triton kernel has a path of its own.
     Excuse(
         "caches",

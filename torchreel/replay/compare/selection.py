@@ -61,7 +61,7 @@ class Sifted:
         return not self.aside and not self.depth
 
 
-class Sieve:
+class EventSelection:
     """Takes the events of a compile in their order.
 
     `began` says that the event log begins at the checkpoint, so that everything is in scope: a

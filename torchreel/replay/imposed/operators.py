@@ -2,7 +2,7 @@
 
 Lives here: the union over the compile's graphs (the backward calls operators that the graph of a
 checkpoint does not) and the backward of each call. Not here: what is made of it
-(`formats.operators`). Called by `replay` and by the minifier, for compiles that have some.
+(`formats.operators`). Called by `documents`, for compiles that have some.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchreel.formats.operators.formulas import formulas_of
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.records import Checkpoint, Compile
+from torchreel.store.records import Compile
 
 
 def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> CheckpointDoc:
@@ -38,13 +38,3 @@ def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> Checkp
         if isinstance(one, Mapping)
     }
     return replace(doc, extra={**doc.extra, OPERATORS: found})
-
-
-def document(store: Store, compile: Compile, row: Checkpoint) -> CheckpointDoc:
-    """Return a checkpoint of a compile, with all that is known of its operators."""
-    return with_operators(store, compile, CheckpointDoc.from_bytes(store.read_blob(row.digest)))
-
-
-def bytes_with_operators(store: Store, compile: Compile, data: bytes) -> bytes:
-    """Return the same for the bytes of a checkpoint."""
-    return with_operators(store, compile, CheckpointDoc.from_bytes(data)).to_bytes()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from torchreel.events.fake_tensors import FakeConversion
 from torchreel.events.shape_env import BackedSymbol
 from torchreel.replay.compare.rules import EXCUSES, FAKE_INPUTS, SCOPES
-from torchreel.replay.compare.selection import Point, Sieve
+from torchreel.replay.compare.selection import EventSelection, Point
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, Event
@@ -25,10 +25,10 @@ _EPHEMERAL = "EphemeralSource"
 
 def conversion(store: Store, compile: Compile, point: Point) -> list[Event]:
     """Return what happened while the real inputs became fake ones, right after a checkpoint."""
-    sieve = Sieve(SCOPES[point.entry], point, EXCUSES)
+    selected = EventSelection(SCOPES[point.entry], point, EXCUSES)
     found = []
     for event in queries.events(store, compile):
-        sifted = sieve.sift(event)
+        sifted = selected.sift(event)
         if sifted is not None and sifted.aside == FAKE_INPUTS:
             found.append(event)
     return found

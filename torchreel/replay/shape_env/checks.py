@@ -18,7 +18,7 @@ from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.replay.compare.lanes import named
 from torchreel.replay.compare.selection import MARK
-from torchreel.replay.compare.travel import BEFORE
+from torchreel.replay.compare.time_travel import BEFORE
 from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, Comparison, Reached, Verdict
 from torchreel.replay.shape_env import rebuild
 from torchreel.store import queries

@@ -7,8 +7,8 @@ import re
 import socket
 from functools import cache
 
+from torchreel.recorder.redaction.level import Rules
 from torchreel.recorder.redaction.redactor import Redactor
-from torchreel.recorder.redaction.rules import Rules
 from torchreel.sharing.audit.walk import KEY, LINE, Leaf
 
 _PATH = re.compile(

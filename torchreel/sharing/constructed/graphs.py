@@ -9,6 +9,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import targets
+from torchreel.formats.graphs import policies
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.sharing.constructed.arguments import CallArguments, attribute, keyword
 from torchreel.sharing.constructed.descriptions import Descriptions
@@ -49,7 +50,14 @@ class Graphs:
             self._pseudonyms.of("a", name): self._descriptions.of(value)
             for name, value in graph.attributes.items()
         }
-        return GraphDoc(nodes, modules, attributes, {})
+        answers = policies.answers_of(graph.extra) or {}
+        renamed = {self._operator(name): answers[name] for name in answers}
+        return GraphDoc(nodes, modules, attributes, policies.with_answers({}, renamed))
+
+    def _operator(self, name: str) -> str:
+        """Return the name of an operator that a policy of checkpointing was asked for."""
+        kind = "op" if "." in name else "hop"
+        return self._operators.target(f"{kind}:{name}").removeprefix(f"{kind}:")
 
     def _name(self, node: NodeDoc) -> str:
         if node.op == "output":

@@ -43,6 +43,8 @@ _RULES = [
         (r"\b(?=[a-z2-7]*\d)[a-z2-7]{40,}\b|\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{12,}\b", "HASH"),
         # guard sources: L['self'].lins[0].weight, G['x']
         (r"\b[LG]\[(?:'[^'\n]*'|\"[^\"\n]*\")\](?:\.\w+|\[[^\[\]\n]*\])*", "SOURCE"),
+        # inputs by their number and, in brackets, what the program or the graph calls them
+        (r"\b([Ii]nput \d+) \((?:\w|[.'\"]|\[[^\[\]\n]*\])+\)", r"\1"),
         # what a fake tensor looks like
         (r"\bFakeTensor\((?:[^()\n]|\([^()\n]*\))*\)", "TENSOR"),
         # %add_12 and placeholders such as l_self_modules_lin_parameters_weight_

@@ -45,8 +45,9 @@ def denials(exc: BaseException) -> list[Denial]:
 def exception_chain(exc: BaseException) -> Iterator[BaseException]:
     """Yield `exc` and what it was made from, the outermost first.
 
-    Explicit links only. An implicit `__context__` is whatever the program happened to be handling;
-    it is followed only where torch itself replaced an exception with `raise ... from None`.
+    An implicit `__context__` may be whatever the program happened to be handling: it is followed
+    only where a function of torch caught it, and raised an exception of torch's in its place. That
+    is so from the beginning, while `raise ... from None` may come later, on the way out of Dynamo.
     """
     seen: set[int] = set()
     error: BaseException | None = exc
@@ -75,8 +76,17 @@ def _made_from(error: BaseException) -> BaseException | None:
         return inner
     if error.__cause__ is not None:
         return error.__cause__
-    replaced = error.__suppress_context__ and type(error).__module__.startswith("torch.")
-    return error.__context__ if replaced else None
+    context = error.__context__
+    replaced = type(error).__module__.startswith("torch.") and _is_caught_by_torch(context)
+    return context if replaced else None
+
+
+def _is_caught_by_torch(error: BaseException | None) -> bool:
+    """Return whether the function that an exception came to is one of torch's."""
+    if error is None or error.__traceback__ is None:
+        return False
+    module = error.__traceback__.tb_frame.f_globals.get("__name__")
+    return isinstance(module, str) and module.startswith("torch.")
 
 
 def _described(error: BaseException) -> Raised:

@@ -53,6 +53,8 @@ ASKED: tuple[FailureClass, ...] = ("predicate", "script")
 # them, or with others, when the backend is called directly (_dynamo/exc.py, _inductor/exc.py).
 _WRAPPERS = frozenset({"BackendCompilerFailed", "InductorError"})
 
+_OBSERVED = "ObservedException"
+
 # Functions that stand between any two functions of the compiler and say nothing about a failure:
 # decorators' inner functions and dispatch.
 _PLUMBING = frozenset(
@@ -156,7 +158,9 @@ def from_chain(raised: Sequence[Raised], stage: str, partition: str = "") -> Sig
         return Signature("exception", stage, partition, _COMPILE_ERROR, (), message)
     chain = chain or [raised[0]]
     types = tuple(error.type_name for error in chain)
-    message = normalise_message(chain[0].text)
+    # Dynamo says the same of whatever the program raised, and names that in the cause.
+    texts = [*(error.text for error in chain[1:] if _OBSERVED in error.bases), chain[0].text]
+    message = "\n".join(map(normalise_message, texts))
     return Signature("exception", stage, partition, types, _frames(chain), message)
 
 

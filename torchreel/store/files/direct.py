@@ -24,7 +24,7 @@ from torchreel.store.blobs.packing import PACKED, pack
 from torchreel.store.blobs.packs import MOST_IN_PACK, OpenPack
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.documents.jsontypes import digest_of, json_text
-from torchreel.store.files import faults, sqlite_files
+from torchreel.store.files import driver_errors, sqlite_files
 from torchreel.store.files.descriptors import (
     Descriptors,
     leave_open,
@@ -181,7 +181,7 @@ class DirectStore:
         except sqlite3.Error as error:
             # A COMMIT that failed (busy, disk full) leaves its transaction open.
             self._roll_back_quietly()
-            found = faults.store_error(error, self.target)
+            found = driver_errors.store_error(error, self.target)
             if found is None:
                 raise
             raise found from error

@@ -42,7 +42,7 @@ _RECORD = struct.Struct("<QQQQ")
 _SLOTS = 511
 """Marks in the file, the last ones: with the header 16 KiB.  The rows of compiles that returned
 earlier are in the store."""
-_STATUSES = ("running", "ok", "failed", "restarted", "stopped", "hung")
+_STATUSES = ("running", "ok", "failed", "restarted", "stopped", "hung", "skipped")
 _NAME = lazy_text(r"-marks-(\d+)-(\d+)")
 
 

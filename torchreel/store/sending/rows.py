@@ -26,16 +26,6 @@ from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import json_text
 
-SENT = (
-    schema.environment, schema.lost, schema.compiles, schema.stages, schema.events,
-    schema.event_pages, schema.stack_pages, schema.graphs, schema.graph_targets,
-    schema.checkpoints, schema.frame_bundles, schema.output_codes,
-)  # fmt: skip
-"""The tables of which a recording consists, each after those that it refers to.
-
-Not its failures, which a reduction may add to (`later`).
-"""
-
 Values = dict[str, Any]
 """A row, with JSON as its text."""
 
@@ -58,7 +48,8 @@ class RecordingRows(NamedTuple):
 def read(source: Store, row: Row[Any]) -> RecordingRows:
     """Read what a row of `recordings` stands for.  Raises StoreError where a part can't be read."""
     tables = {
-        table.name: read_rows(source, select(table).where(owned(table, row.id))) for table in SENT
+        table.name: read_rows(source, select(table).where(owned(table, row.id)))
+        for table in schema.OF_A_RECORDING
     }
     wanted = {found["config_id"] for found in tables["compiles"]} - {None}
     recording = _values(source.target, schema.recordings, row) | {"replay_of": None}

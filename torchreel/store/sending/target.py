@@ -22,7 +22,7 @@ from torchreel.store.database import Store
 from torchreel.store.failures.kinds import FailureKind
 from torchreel.store.sending.contents import SourceBlobs
 from torchreel.store.sending.later import LaterRows
-from torchreel.store.sending.rows import SENT, Layout, RecordingRows, Values, read_layout
+from torchreel.store.sending.rows import Layout, RecordingRows, Values, read_layout
 from torchreel.store.servers.connections import no_sweep
 from torchreel.store.writer import Writer
 
@@ -180,7 +180,7 @@ def _write(writer: Writer, rows: RecordingRows, number: int) -> Ids:
         for id_, entries in sorted(rows.configs.items(), key=lambda item: str(item[1]))
     }
     ids: Ids = {"recordings": {rows.recording["id"]: number}, "configs": configs}
-    for table in SENT:
+    for table in schema.OF_A_RECORDING:
         _add_rows(writer, table.name, rows.tables[table.name], ids)
     return ids
 

@@ -31,6 +31,7 @@ from torchreel.minifier.oracle.child.backends import backend_of
 from torchreel.minifier.oracle.child.bisector import held_back
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
 from torchreel.minifier.oracle.child.eager_references import References
+from torchreel.minifier.oracle.child.killed_programs import killed_program
 from torchreel.minifier.oracle.child.measures import measured
 from torchreel.minifier.oracle.child.node_errors import node_errors
 from torchreel.minifier.oracle.child.propagation import Propagation
@@ -91,7 +92,7 @@ def _graph_case(task: Task) -> Case:
 def _attempt(task: Task, announce: Announce) -> tuple[ChildReport, Exception | None]:
     """Make one attempt; return the report and the exception that ended it, if one did."""
     case = _graph_case(task)
-    prepared = _Prepared(case)
+    prepared = _Prepared(case, trust=task.trust)
     for stage, step in (
         ("decode", prepared.decode),
         ("fake", prepared.propagate),
@@ -105,7 +106,7 @@ def _attempt(task: Task, announce: Announce) -> tuple[ChildReport, Exception | N
     if task.signature.failure_class == "script":  # of which the user's command is the judge
         return ChildReport("none", None, "", "eager", "", prepared.values()), None
     with ErrorCatcher() as outcome, _imposed(task):
-        prepared.find_backend(trust=task.trust)
+        prepared.find_backend()
     if outcome.error is not None:
         return ChildReport("invalid", None, _message(outcome.error), "decode"), None
     stages = Stages(announce, task.ceiling)
@@ -215,6 +216,8 @@ def _report(
         if why := sandbox.denied(lineage(outcome.error)):
             # Never the failure that is looked for, not even where that is a PermissionError.
             return ChildReport("unjudged", None, why, at.stage)
+        if why := killed_program(outcome.error):
+            return ChildReport("unjudged", None, why, at.stage, killed=True)
         seen = from_exception(outcome.error, at.stage, at.partition)
         detail, stage = _message(outcome.error), at.stage
     elif difference is not None:
@@ -245,8 +248,8 @@ def _imposed(task: Task) -> Iterator[list[str]]:
 class _Prepared:
     """A case brought to life, as far as it has got."""
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
+    def __init__(self, case: Case, *, trust: bool) -> None:
+        self.case, self.trust = case, trust
         self.restored: restore.Restored
         self.stand_ins: tuple[str, ...] = ()
         self.backend: Callable[..., object]
@@ -257,7 +260,8 @@ class _Prepared:
         """Rebuild the graph and its fake inputs."""
         doc = self.case.checkpoint
         doc = replace(doc, inputs=tuple(map(_as_seen_by_dynamo, doc.inputs)))
-        self.restored = restore.restore(doc if self.case.is_exact else _bare(doc))
+        bare = doc if self.case.is_exact else _bare(doc)
+        self.restored = restore.restore(bare, trust=self.trust)
         called = {target for _, target, _ in doc.graph.targets()}
         self.stand_ins = tuple(
             f"the operator {name} (a stand-in returns zeros)"
@@ -265,10 +269,10 @@ class _Prepared:
             if called & {f"op:{name}", f"packet:{name.rpartition('.')[0]}"}
         )
 
-    def find_backend(self, *, trust: bool) -> None:
+    def find_backend(self) -> None:
         """Resolve the backend, unless Inductor's own entry is called."""
         if self.case.checkpoint.entry == "graph":
-            self.backend = backend_of(self.case, trust=trust)
+            self.backend = backend_of(self.case, trust=self.trust)
 
     def propagate(self) -> None:
         """Compute the fake value of every node, unless the recorded ones are to be used."""

@@ -23,6 +23,7 @@ import torch
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
 from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
+from torchreel.minifier.oracle.child.killed_programs import killed_program
 from torchreel.minifier.oracle.child.program_state import CALLED, ProgramRun, departure, unsteady
 from torchreel.minifier.oracle.child.stages import (
     DYNAMO_POINTS,
@@ -39,6 +40,7 @@ from torchreel.recorder.probes import dynamo, export
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import Signature, from_exception
+from torchreel.torch_compat.dynamo import forget_backends_of
 from torchreel.torch_compat.names import TorchName, resolve
 from torchreel.torch_compat.patching import patched
 
@@ -126,6 +128,7 @@ def execute(code: CodeType, text: str, run: ProgramRun) -> None:
     linecache.cache[_FILE] = (len(text), None, text.splitlines(keepends=True), _FILE)
     torch.manual_seed(0)
     random.seed(0)
+    forget_backends_of(module.__name__)  # of the run before
     with suppress(SystemExit):  # a whole program may end itself
         exec(code, vars(module))
 
@@ -184,6 +187,8 @@ def _finding(
 ) -> ChildReport:
     known = list(lineage(error))
     at = stages.failed_at(error)
+    if why := killed_program(error):
+        return ChildReport("unjudged", None, why, at.stage, killed=True)
     found = next(
         (signature for raised, signature in reversed(seen) if any(e is raised for e in known)),
         from_exception(error, at.stage, at.partition),

@@ -165,10 +165,10 @@ def _answer(data: Mapping[str, Json], slot: socket.socket, trust: bool) -> TaskR
         finding,
         time.monotonic() - began,
         watch.peak,
-        lasting,
+        lasting and not finding.killed,
         watch.looks.stayed_in,
         watch.is_presumed,
-        watch.was_killed(status),
+        watch.was_killed(status) or finding.killed,
     )
 
 

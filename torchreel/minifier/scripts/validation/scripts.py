@@ -2,7 +2,7 @@
 
 Lives here: the list, and the walk over the finished program. Every name with dots that begins with
 a module has to be one that the export itself writes, or one that a graph may call
-(`formats.targets`). Called by `forms` and before files are written.
+(`formats.targets`). Called by `script` and before files are written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def _words(text: str) -> frozenset[str]:
 
 _MODULES = _words("torch math operator faulthandler resource time os cProfile logging warnings re")
 _FROM = {
-    "torch.utils.checkpoint": _words("checkpoint"),
+    "torch.utils.checkpoint": _words(
+        "checkpoint CheckpointPolicy create_selective_checkpoint_contexts"
+    ),
     "torch.utils._pytree": _words("tree_leaves tree_map_only"),
     "torch._higher_order_ops.while_loop": _words("while_loop"),
     "torch._inductor.graph": _words("GraphLowering"),
@@ -58,8 +60,8 @@ _FROM = {
     "torch.fx.passes.fake_tensor_prop": _words("FakeTensorProp"),
 }
 _BUILTINS = _words(
-    "abs any bool complex divmod enumerate float getattr int isinstance len list dict tuple max "
-    "min pow print range round slice str sum zip AssertionError Exception"
+    "abs any bool complex divmod enumerate float getattr int isinstance iter len list dict tuple "
+    "max min next pow print range round slice str sum zip AssertionError Exception"
 )
 # What the export writes around a graph, whatever the graph calls.
 _PATHS = _words(
@@ -78,7 +80,9 @@ _PATHS = _words(
     "metrics.reset metrics.generated_kernel_count ShapeEnv.__init__ V.set_fake_mode "
     "DimDynamic.DUCK DimDynamic.STATIC torch._dynamo.utils.numpy_to_tensor_wrapper "
     "torch._dynamo.utils.numpy_operator_wrapper torch.sparse_coo torch.sparse_csr torch.sparse_csc "
-    "torch.sparse_bsr torch.sparse_bsc"
+    "torch.sparse_bsr torch.sparse_bsc CheckpointPolicy.MUST_SAVE CheckpointPolicy.PREFER_SAVE "
+    "CheckpointPolicy.MUST_RECOMPUTE CheckpointPolicy.PREFER_RECOMPUTE "
+    "CheckpointPolicy.MUST_CPU_OFFLOAD CheckpointPolicy.PREFER_CPU_OFFLOAD"
 )
 _METHOD_OF_ARRAYS = "torch._dynamo.utils.numpy_method_wrapper"
 """Takes the name of a method."""
@@ -261,7 +265,8 @@ class _Program(ast.NodeVisitor):
     def _may_be_set(self, path: str) -> bool:
         root, _, name = path.rpartition(".")
         own = root == "root" and root not in self._modules and not name.startswith("__")
-        return own or path in _SET_PATHS
+        variable = "." not in root and root not in self._modules
+        return own or (variable and name == "data") or path in _SET_PATHS
 
 
 def _bound(program: ast.Module) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 Lives here: the names, and the value that a text gives one: `password = 'x'`, `{"token": "x"}`,
 `secret_number == 918273`, `--password x`, `api_keys=["x", "y"]`.  Not here: values of variables
-(`frames.secrets`), tokens that say themselves what they are (`forms`).  Called by `redactor`.
+(`frames.secrets`), tokens that say themselves what they are (`tokens`).  Called by `redactor`.
 """
 
 from __future__ import annotations

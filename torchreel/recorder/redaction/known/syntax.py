@@ -2,8 +2,8 @@
 
 Lives here: `texts`, which reads Python as a tree: what is assigned, passed, compared,
 returned or matched under a name that says that it is secret, or given to a function of such a name.
-Not here: which names say so (`telling`), the same in a text that is no program (`names`), values of
-variables (`frames.secrets`).  Called by `redactor`, once for each file of the program.
+Not here: which names say so (`name_strength`), the same in a text that is no program (`names`),
+values of variables (`frames.secrets`).  Called by `redactor`, once for each file of the program.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from torchreel.patterns import lazy_text
-from torchreel.recorder.redaction.known import telling
-from torchreel.recorder.redaction.known.telling import MAYBE, NOT, Strength
+from torchreel.recorder.redaction.known import name_strength
+from torchreel.recorder.redaction.known.name_strength import MAYBE, NOT, Strength
 from torchreel.recorder.redaction.literals import literals, unescaped
 
 _SAME_TEXT = frozenset(
@@ -70,7 +70,7 @@ def texts(source: str) -> Texts:
         with suppress(RecursionError):  # of a sum of a thousand terms, which are no secret's
             for one in rule(node) if rule is not None else ():
                 spelled = _spelled(one.node, lines)
-                secret = (text for text in spelled if telling.is_value(text, one.strength))
+                secret = (text for text in spelled if name_strength.is_value(text, one.strength))
                 found.secret.update(secret)
     return found
 
@@ -129,9 +129,9 @@ def _bound(target: ast.AST | None, value: ast.AST | None) -> Iterator[_Found]:
 def _strength(node: ast.AST | None) -> Strength:
     """Return how much the names in an expression tell: of `cfg.token.value`, say."""
     if isinstance(node, ast.Name):
-        return telling.strength(node.id)
+        return name_strength.strength(node.id)
     if isinstance(node, ast.Attribute):
-        return max(telling.strength(node.attr), _strength(node.value))
+        return max(name_strength.strength(node.attr), _strength(node.value))
     if isinstance(node, ast.Subscript):
         return max(_named(node.slice), _strength(node.value))
     if isinstance(node, (ast.Tuple, ast.List)):
@@ -142,7 +142,7 @@ def _strength(node: ast.AST | None) -> Strength:
 def _named(node: ast.AST | None) -> Strength:
     """Return how much a text tells that is used as a name: a key, an option, a format."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return telling.strength_of_text(node.value)
+        return name_strength.strength_of_text(node.value)
     return NOT
 
 
@@ -207,7 +207,7 @@ def _assign(node: ast.Assign) -> Iterator[_Found]:
 def _call(node: ast.Call) -> Iterator[_Found]:
     """Yield `Token("x")`, `token.startswith("x")`, `f("token", "x")`, `check(token, "x")`."""
     strength = _strength(node.func)
-    if telling.is_failure(_callee(node)):
+    if name_strength.is_failure(_callee(node)):
         strength = min(strength, MAYBE)
     given = [*node.args, *(one.value for one in node.keywords if one.arg is None)]
     for argument in given[1:] if _callee(node) in _READERS else given:
@@ -248,8 +248,8 @@ def _function(node: Any) -> Iterator[_Found]:
         *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
     ]
     for argument, default in pairs:
-        yield from _values(default, telling.strength(argument.arg))
-    strength = telling.strength(getattr(node, "name", ""))
+        yield from _values(default, name_strength.strength(argument.arg))
+    strength = name_strength.strength(getattr(node, "name", ""))
     if strength is not NOT:
         for inner in _inside(node):
             if isinstance(inner, (ast.Return, ast.Yield)):
@@ -261,13 +261,13 @@ def _inside(function: ast.AST) -> Iterator[ast.AST]:
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
         node = waiting.pop()
-        if telling.strength(getattr(node, "name", None) or "") is NOT:
+        if name_strength.strength(getattr(node, "name", None) or "") is NOT:
             yield node
             waiting.extend(ast.iter_child_nodes(node))
 
 
 def _class(node: ast.ClassDef) -> Iterator[_Found]:
-    strength = telling.strength(node.name)
+    strength = name_strength.strength(node.name)
     for statement in node.body:
         if isinstance(statement, (ast.Assign, ast.AnnAssign)):
             yield from _values(statement.value, strength)
@@ -296,7 +296,7 @@ def _patterns(node: ast.AST | None, strength: Strength) -> Iterator[_Found]:
         for pattern in node.patterns:
             yield from _patterns(pattern, inside)
         for name, pattern in zip(node.kwd_attrs, node.kwd_patterns, strict=True):
-            yield from _patterns(pattern, max(inside, telling.strength(name)))
+            yield from _patterns(pattern, max(inside, name_strength.strength(name)))
     elif node is not None:
         for child in ast.iter_child_nodes(node):
             yield from _patterns(child, strength)
@@ -329,7 +329,7 @@ _RULES: Mapping[type, Callable[[Any], Iterator[_Found]]] = {
     ast.AsyncFor: _targeted,
     ast.comprehension: _targeted,
     ast.withitem: lambda node: _bound(node.optional_vars, node.context_expr),
-    ast.keyword: lambda node: _values(node.value, telling.strength(node.arg or "")),
+    ast.keyword: lambda node: _values(node.value, name_strength.strength(node.arg or "")),
     ast.Call: _call,
     ast.Dict: _dict,
     ast.Tuple: _pair,

@@ -16,7 +16,7 @@ from ahocorasick_rs import MATCHKIND_LEFTMOST_LONGEST, BytesAhoCorasick, Impleme
 
 from torchreel.patterns import lazy, lazy_text
 from torchreel.recorder.redaction import vocabulary
-from torchreel.recorder.redaction.rules import REDACTED
+from torchreel.recorder.redaction.level import REDACTED
 
 _MOST = 5000
 """Values that are remembered; beyond, the oldest are forgotten."""

@@ -17,7 +17,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats.graphs.codec import map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.export.check import check
-from torchreel.minifier.scripts.forms import compile_form, graph_form, with_header
+from torchreel.minifier.scripts.script import compile_form, graph_form, with_header
 from torchreel.store.failures.signature import Signature, crash_signature, hang_signature
 
 SIGNATURE = Signature("exception", "lowering", "", ("KeyError",), (), "'weight'")
@@ -89,6 +89,22 @@ def test_numpy_code_is_written_as_the_graph_that_dynamo_traced() -> None:
     assert 'torch._dynamo.utils.numpy_method_wrapper("astype")' in script.text
     found = check(script.text, SIGNATURE)
     assert found.detail == "it ended without an error", f"{script.text}\n{found.output}"
+
+
+def set_data(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.data = y
+    return x * 2 + y
+
+
+@pytest.mark.slow
+def test_setting_the_data_of_a_tensor_is_written_as_the_program_does_it() -> None:
+    case = without_imports(case_from(set_data, torch.ones(4), torch.zeros(4), harness="run"))
+    script = compile_form(case, SIGNATURE, [])
+    assert "x.data = y" in script.text
+    found = check(script.text, SIGNATURE)
+    assert found.detail == "it ended without an error", f"{script.text}\n{found.output}"
+    with pytest.raises(UnsupportedError, match="which has no name"):
+        graph_form(case, SIGNATURE, [])
 
 
 def of_attributes(a: np.ndarray) -> np.ndarray:
@@ -223,3 +239,15 @@ def test_what_a_body_closes_over_in_vain_is_used_in_the_careful_form() -> None:
     assert "+ 0" not in plain.text
     assert "    x + 0  # used in vain" in careful.text
     assert ".clone())" in careful.text
+
+
+@pytest.mark.slow
+def test_an_input_that_only_shares_memory_is_an_input_in_the_careful_form() -> None:
+    base = torch.ones(20)
+    inputs = base[:10], base.detach()[5:15]
+    case = case_from(lambda x, y: (x.add_(1), y + 1), *inputs, backend="aot_eager", harness="run")
+    nodes = tuple(n for n in case.graph.nodes if n.target != "fn:_operator.add")
+    output = replace(nodes[-1], args=[{"t": []}])
+    case = without_imports(case.with_graph(replace(case.graph, nodes=(*nodes[:-1], output))))
+    script = compile_form(case, SIGNATURE, [], careful=True)
+    assert "different autograd ._base tensors" in check(script.text, SIGNATURE).output

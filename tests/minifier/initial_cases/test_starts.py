@@ -5,7 +5,7 @@ import torch._dynamo
 
 from tests.formats.compiles import compile_and_see
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.starts.failures import without_runtime_asserts
+from torchreel.minifier.initial_cases.failures import without_runtime_asserts
 
 
 def test_runtime_asserts_are_left_out_and_nothing_else() -> None:

@@ -1,7 +1,7 @@
 """Turns what PostgreSQL and its driver raise into the errors of torchreel.
 
-Called by `torchreel.store.files.faults`, which is attached to every engine.  The classes are those
-of https://www.postgresql.org/docs/current/errcodes-appendix.html; the driver is not imported.
+Called by `torchreel.store.files.driver_errors`, which is attached to every engine.  The classes are
+those of https://www.postgresql.org/docs/current/errcodes-appendix.html; the driver is not imported.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from torchreel.minifier.scripts.functions import INDENT, Function, derived_sizes
 from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.minifier.scripts.measuring import measuring_lines, recompiling_lines
 from torchreel.minifier.scripts.names import variables
+from torchreel.minifier.scripts.policies import Policies
 from torchreel.minifier.scripts.validation.scripts import check_script, parsed
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
@@ -43,6 +44,10 @@ MEMORY = 16 << 30
 _IMPORTS = {
     "F": "import torch.nn.functional as F",
     "checkpoint": "from torch.utils.checkpoint import checkpoint",
+    "CheckpointPolicy": "from torch.utils.checkpoint import CheckpointPolicy",
+    "create_selective_checkpoint_contexts": (
+        "from torch.utils.checkpoint import create_selective_checkpoint_contexts"
+    ),
     "while_loop": "from torch._higher_order_ops.while_loop import while_loop",
     "tree_leaves": "from torch.utils._pytree import tree_leaves",
     "tree_map_only": "from torch.utils._pytree import tree_map_only",
@@ -100,7 +105,7 @@ def compile_form(
         given, inputs = ", ".join(names), []
         ending = _plain_ending(case, signature, f"{compiled}({given})", f"fn({given})")
         body = [*lines, *([""] if lines else []), *_under(settings.contexts(case), ending)]
-    definitions = [_constants(case, made), made.lines, *inputs]
+    definitions = [_constants(case, made), made.policies, made.lines, *inputs]
     text = _assembled(case, signature, header, [*definitions, body])
     in_process = predicate is None and not (precautions(signature) or _set(case))
     test = ["def test_repro():", *(f"{INDENT}{line}".rstrip() for line in body)]
@@ -141,8 +146,11 @@ def graph_form(case: Case, signature: Signature, header: Sequence[str]) -> Scrip
     predicate = _predicate(signature)
     if predicate is not None:
         ending = measuring_lines(predicate, ending)
+    policies = Policies(operators.sources(case))
+    builder = graphs.builder("graph", case, policies)
     parts = [
-        graphs.builder("graph", case),
+        policies.lines,
+        builder,
         _inputs(case, keep_sizes=True, mark=""),
         _under(settings.contexts(case), ending),
     ]
@@ -167,7 +175,8 @@ def _recompiling(
     found = [word for word in settings.compile_arguments(case) if word != "dynamic=True"]
     arguments = ", ".join(["fn", "fullgraph=True", *found])
     calls = measuring_lines(predicate, recompiling_lines(arguments, names))
-    parts = [_constants(case, made), made.lines, *inputs, _under(settings.contexts(case), calls)]
+    definitions = [_constants(case, made), made.policies, made.lines]
+    parts = [*definitions, *inputs, _under(settings.contexts(case), calls)]
     return _assembled(case, signature, header, parts)
 
 

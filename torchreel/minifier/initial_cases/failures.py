@@ -15,12 +15,12 @@ from torchreel.minifier.accuracy.inputs import with_larger_integers, with_positi
 from torchreel.minifier.accuracy.wrong_results import wrong_programs
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.initial_cases.interestingness import interestingness_cases
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.search.similar import NEEDS_FRAME
 from torchreel.minifier.source.frame_programs import programs
-from torchreel.minifier.starts.interestingness import interestingness_cases
 from torchreel.replay.frame_verdicts import export_around
-from torchreel.replay.imposed.operators import document
+from torchreel.replay.imposed.documents import document
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.failures.signature import ASKED, DOUBLE_BACKWARD, Signature

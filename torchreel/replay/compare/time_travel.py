@@ -6,7 +6,7 @@ comparison (`compiles`).  Imports no torch.
 
 A stage is reached where it begins, before anything of it happened; an event, right after it
 happened.  An event is known by its place in its lane: how many events that are compared come before
-it, which the recorded event log and the replay count with the same sieve.
+it, which the recorded event log and the replay count by the same selection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from torchreel.errors import UsageError
 from torchreel.replay.compare.lanes import Lane, named
 from torchreel.replay.compare.rules import SCOPES, excuses
-from torchreel.replay.compare.selection import Point, Sieve, Sifted
+from torchreel.replay.compare.selection import EventSelection, Point, Sifted
 from torchreel.replay.compare.verdict import Reached
 from torchreel.store import queries
 from torchreel.store.addressing import Address
@@ -196,9 +196,9 @@ def _with_event(
 
 def sifted(store: Store, compile: Compile, point: Point) -> Iterator[tuple[Event, Sifted]]:
     """Yield the recorded events that a replay from a checkpoint makes again."""
-    sieve = Sieve(SCOPES[point.entry], point, excuses())
+    selected = EventSelection(SCOPES[point.entry], point, excuses())
     for event in queries.events(store, compile):
-        found = sieve.sift(event)
+        found = selected.sift(event)
         if found is not None:
             yield event, found
 

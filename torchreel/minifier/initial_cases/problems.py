@@ -28,18 +28,18 @@ from torchreel.minifier.accuracy.wrong_results import (
     find_in_program,
 )
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.options import MinifyOptions, RunLimits
-from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.results.reductions import Listener
-from torchreel.minifier.search.similar import NEEDS_FRAME
-from torchreel.minifier.source.recorded_program import recorded_program
-from torchreel.minifier.starts.failures import starting_cases
-from torchreel.minifier.starts.interestingness import (
+from torchreel.minifier.initial_cases.failures import starting_cases
+from torchreel.minifier.initial_cases.interestingness import (
     interestingness_cases,
     interestingness_failure,
     interestingness_signature,
     options_to_repeat,
 )
+from torchreel.minifier.options import MinifyOptions, RunLimits
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
+from torchreel.minifier.results.reductions import Listener
+from torchreel.minifier.search.similar import NEEDS_FRAME
+from torchreel.minifier.source.recorded_program import recorded_program
 from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.minifier.storage.other_failures import find_other_failure
 from torchreel.replay.imposed.facts import facts_of

@@ -10,7 +10,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from torchreel.errors import DamagedStore, LockedStore, NotAStore, StoreError
-from torchreel.store.servers import faults as of_servers
+from torchreel.store.servers import driver_errors as of_servers
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

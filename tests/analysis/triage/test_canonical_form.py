@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchreel.analysis.triage.forms import Form, dtype_kind, form_of_case, operation
+from torchreel.analysis.triage.canonical_form import Form, dtype_kind, form_of_case, operation
 from torchreel.errors import DamagedStore
 from torchreel.store.documents.jsontypes import Json, canonical_json
 

@@ -14,7 +14,7 @@ from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.predicates import parse_predicate
 from torchreel.minifier.storage.added_failures import add_failure
-from torchreel.replay.imposed.operators import document
+from torchreel.replay.imposed.documents import document
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.failures.signature import (

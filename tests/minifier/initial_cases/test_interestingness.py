@@ -22,7 +22,7 @@ from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.predicates import parse_predicate
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import OracleReport
-from torchreel.minifier.scripts.forms import candidate_script, compile_form
+from torchreel.minifier.scripts.script import candidate_script, compile_form
 from torchreel.minifier.search.search import Search
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -164,13 +164,18 @@ def test_what_a_command_may_say(tmp_path: Path, worker: WorkerOracle) -> None:
         "exit 77": "none",
         "exit 125": "unjudged",
         "kill -9 $$": "unjudged",
+        "sh -c 'kill -9 $$'; exit $?": "unjudged",
+        "sh -c 'kill -15 $$'; exit $?": "unjudged",
+        "sh -c 'kill -11 $$'; exit $?": "none",  # it may be what the command looks for
         "sleep 60": "unjudged",
     }
     for text, verdict in expected.items():
         judge = CommandOracle(
             worker, command(tmp_path, text), wanted, candidate_script, RunLimits(1.0)
         )
-        assert judge.judge(case).verdict == verdict, text
+        report = judge.judge(case)
+        assert report.verdict == verdict, text
+        assert report.lasting == ("kill -9" not in text and "kill -15" not in text)
     x = case.checkpoint.inputs[0]
     broken = replace(case, checkpoint=replace(case.checkpoint, inputs=(x, x)))
     judge = CommandOracle(worker, command(tmp_path, "exit 0"), wanted, candidate_script)
