@@ -179,8 +179,7 @@ class Store:
         Raises DamagedStore as `read_blob` does.
         """
         with self.connect() as connection:
-            for digest in digests:
-                yield blobs.get(connection, digest, self._last_pack)
+            yield from blobs.get_many(connection, digests, self._last_pack)
 
     def readable_blobs(self, digests: Iterable[str]) -> dict[str, bytes]:
         """Return some blobs, each read once, over one connection.
