@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, Row, Select, exists, select
+from sqlalchemy import Column, ColumnElement, Row, Select, exists, func, select
 
 from torchreel.analysis.triage.failures import (
     SeenFailure,
@@ -83,7 +83,7 @@ def kinds_of(store: Store, number: int) -> Mapping[int, FailureKind]:
 def write_missing(store: Store) -> int:
     """Write the kinds of the failures that have none, or one of other rules; return how many."""
     count = 0
-    for number in _unsorted(store, _stand_ins(store)):
+    for number in _unsorted(store, _Used.read(store)):
         kinds = kinds_of(store, number)
         with store.writer() as writer:
             _write(writer, kinds)
@@ -108,6 +108,7 @@ def _write(writer: Writer, kinds: Mapping[int, FailureKind]) -> None:
 
 _AT = schema.failure_kinds.c
 _IS_OURS = _AT.rules == RULES
+_VERSION = schema.environment.c
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,14 @@ class StoredFailures:
     """The recordings that were read in full."""
 
     @classmethod
-    def read(cls, store: Store) -> StoredFailures:
-        """Read what there is to tell the failures of a store apart."""
-        kinds = _stand_ins(store)
-        numbers = _unsorted(store, kinds)
+    def read(cls, store: Store, *, unwritten: bool = True) -> StoredFailures:
+        """Read what there is to tell the failures of a store apart.
+
+        `unwritten` means those too that nobody wrote down, which are crashes.
+        """
+        used = _Used.read(store)
+        kinds = used.kinds
+        numbers = _unsorted(store, used, unwritten=unwritten)
         wanted = [row for row in queries.recordings_of(store, numbers) if row.kind != "replay"]
         in_full = [found for _, found in failures_with_rows(store, wanted)]
         at = schema.reductions.c
@@ -158,11 +163,9 @@ class StoredFailures:
             and row.failure_id not in without
             and row.kind in self.kinds
         ]
-        numbers = sorted({row.recording_id for row in rows})
-        versions = queries.environment_values(self.store, "torch", numbers)
-        return [self._member(row, versions.get(row.recording_id, "")) for row in rows]
+        return [self._member(row) for row in rows]
 
-    def _member(self, row: Row[Any], version: str) -> SeenFailure:
+    def _member(self, row: Row[Any]) -> SeenFailure:
         place = str(row.recording_id)
         if "compile_id" in row._mapping:
             name = row.compile_id, row.attempt, row.generation
@@ -173,7 +176,7 @@ class StoredFailures:
             time_ns=row.time_ns,
             process=(row.run, row.pid, row.started_ns),
             rank=row.rank,
-            torch=version,
+            torch=row.torch or "",
             smallest=self.reduced.get(row.failure_id),
         )
 
@@ -185,10 +188,11 @@ def _outside() -> Select[Any]:
     return (
         select(
             _AT.failure_id, _AT.kind, failures.c.recording_id, failures.c.time_ns,
-            at.run, at.pid, at.started_ns, at.rank,
+            at.run, at.pid, at.started_ns, at.rank, _VERSION.value.label("torch"),
         )
         .join(failures, _AT.failure_id == failures.c.id)
         .join(recordings, failures.c.recording_id == at.id)
+        .outerjoin(schema.environment, (_VERSION.recording_id == at.id) & (_VERSION.key == "torch"))
         .where(_IS_OURS, at.kind != "replay", failures.c.compile_id.is_(None))
     )  # fmt: skip
 
@@ -199,26 +203,41 @@ def _in_a_compile() -> Select[Any]:
     return (
         select(
             _AT.failure_id, _AT.kind, failures.c.recording_id, failures.c.time_ns,
-            at.run, at.pid, at.started_ns, at.rank,
+            at.run, at.pid, at.started_ns, at.rank, _VERSION.value.label("torch"),
             compiles.c.compile_id, compiles.c.attempt, compiles.c.generation,
         )
         .join(failures, _AT.failure_id == failures.c.id)
         .join(recordings, failures.c.recording_id == at.id)
+        .outerjoin(schema.environment, (_VERSION.recording_id == at.id) & (_VERSION.key == "torch"))
         .join(compiles, failures.c.compile_id == compiles.c.id)
         .where(_IS_OURS, at.kind != "replay")
     )  # fmt: skip
 
 
-def _stand_ins(store: Store) -> dict[str, SeenFailure]:
-    """Return a failure for each kind that any failure of a store has."""
-    table = schema.kinds
-    has_any = exists().where(_AT.kind == table.c.digest, _IS_OURS)
-    found = {}
-    for row in store.rows(select(table).where(has_any)):
-        kind = queries.readable(store, partial(_stand_in, store, row), None)
-        if kind is not None:
-            found[row.digest] = kind
-    return found
+@dataclass(frozen=True)
+class _Used:
+    """The kinds that any failure of a store has."""
+
+    kinds: Mapping[str, SeenFailure]
+    """A stand-in for the failures of each, by digest."""
+    is_all: bool
+    """True if every failure has one of these kinds, or does not count."""
+
+    @classmethod
+    def read(cls, store: Store) -> _Used:
+        every: Any = select(func.count()).select_from(schema.failures).scalar_subquery()
+        numbers: list[ColumnElement[Any]] = [_AT.kind, func.count(), every]
+        rows = store.rows(select(*numbers).where(_IS_OURS).group_by(_AT.kind))
+        counted = [tuple(row) for row in rows]
+        used = sorted(kind for kind, _, _ in counted if kind is not None)
+        table = schema.kinds
+        found = {}
+        for row in queries.in_chunks(store, select(table), table.c.digest, used):
+            kind = queries.readable(store, partial(_stand_in, store, row), None)
+            if kind is not None:
+                found[row.digest] = kind
+        known = sum(number for kind, number, _ in counted if kind is None or kind in found)
+        return cls(found, any(known == total for _, _, total in counted))
 
 
 def _stand_in(store: Store, row: Row[Any]) -> SeenFailure:
@@ -243,17 +262,22 @@ def _stand_in(store: Store, row: Row[Any]) -> SeenFailure:
     )
 
 
-def _unsorted(store: Store, kinds: Collection[str]) -> list[int]:
+def _unsorted(store: Store, used: _Used, *, unwritten: bool = True) -> list[int]:
     """Return the recordings with a failure whose kind is not known, or that nobody wrote down."""
     failures, compiles = schema.failures, schema.compiles
-    queries_ = [select(failures.c.recording_id).distinct()]
-    if store.rows(select(_AT.failure_id).limit(1)):  # else the table may not be there
-        of = _AT.failure_id == failures.c.id
-        queries_ = [
-            queries_[0].where(~exists().where(of, _IS_OURS)),
-            queries_[0].join(schema.failure_kinds, of).where(_AT.kind.not_in(sorted(kinds))),
-        ]
-    is_written = exists().where(failures.c.compile_id == compiles.c.id)
-    may_have_failed = compiles.c.status.in_((*queries.FAILING, "running"))
-    queries_.append(select(compiles.c.recording_id).where(may_have_failed, ~is_written).distinct())
-    return sorted({row.recording_id for query in queries_ for row in store.rows(query)})
+    of = _AT.failure_id == failures.c.id
+    wanted = []
+    if not used.is_all:
+        wanted.append(select(failures.c.recording_id).distinct())
+        if store.rows(select(_AT.failure_id).limit(1)):  # else the table may not be there
+            other = wanted[0].join(schema.failure_kinds, of)
+            wanted = [
+                wanted[0].where(~exists().where(of, _IS_OURS)),
+                other.where(_AT.kind.not_in(sorted(used.kinds))),
+            ]
+    if unwritten:
+        is_written = exists().where(failures.c.compile_id == compiles.c.id)
+        may_have_failed = compiles.c.status.in_((*queries.FAILING, "running"))
+        query = select(compiles.c.recording_id).where(may_have_failed, ~is_written)
+        wanted.append(query.distinct())
+    return sorted({row.recording_id for query in wanted for row in store.rows(query)})

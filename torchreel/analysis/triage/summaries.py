@@ -146,7 +146,8 @@ def triage_of(address: Address) -> Triage:
     with Store.open(address.store) as store, store.as_far_as_readable() as unreadable:
         asked = list(_asked(store, address))
         keys = {failure.key for failure in asked}
-        known = StoredFailures.read(store)
+        crashed = any(failure.signature.failure_class == "crash" for failure in asked)
+        known = StoredFailures.read(store, unwritten=crashed)
         groups = [
             _summary(_whole(each, known), has_baseline=False)
             for each in group([*asked, *known.kinds.values(), *known.others])
