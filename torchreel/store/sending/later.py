@@ -5,7 +5,7 @@ Each such row has an identity of its own, and is sent once: with its recording, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from torchreel.store.documents.jsontypes import parse_json
 from torchreel.store.failures.kinds import FailureKind
 from torchreel.store.failures.signature import Signature
 from torchreel.store.sending.origins import identity
-from torchreel.store.sending.rows import Values, read_rows, texts
+from torchreel.store.sending.rows import Values, check_references, read_rows, texts
 
 Identified = tuple[tuple[str, Values], ...]
 """Rows, each after its identity."""
@@ -56,6 +56,13 @@ class LaterRows:
             self, failures=_new(self.failures, known), reductions=reductions, by_catch=by_catch,
             cases=cases, findings=findings,
         )  # fmt: skip
+
+    def check(self, target: str, ids: Mapping[str, Collection[int]]) -> None:
+        """Raise DamagedStore where a failure refers to rows that its recording does not have, by
+        their ids.
+        """
+        rows = [row for _, row in self.failures]
+        check_references(target, schema.failures, rows, ids)
 
     def texts(self) -> Iterator[str]:
         """Yield the texts of all rows, in which digests may stand."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -130,9 +131,16 @@ def _found(source: Store, report: PushReport) -> Iterator[_Found]:
     """Yield the recordings that have ended, with what came to them since."""
     table = schema.recordings
     with source.as_far_as_readable() as unreadable:
-        rows = source.rows(select(table).where(table.c.kind != "replay").order_by(table.c.id))
+        is_wanted = table.c.kind.is_distinct_from("replay")  # one without a kind is refused
+        rows = source.rows(select(table).where(is_wanted).order_by(table.c.id))
     report.refused += unreadable
+    numbers = Counter(row.id for row in rows)
     for row in rows:
+        if numbers[row.id] > 1:
+            report.refused.append(
+                f"recording {row.id}: {source.target} has several of that number."
+            )
+            continue
         if row.status == "running":
             report.running += 1
             continue
@@ -156,11 +164,14 @@ def _push_one(
     if found.identity in known:
         with reading():
             layout = read_layout(source, found.row.id)
+            ids = {**layout, "recordings": [found.row.id]}
+            later.check(source.target, ids)
             named = blobs.named_by(later.texts())
         report.added += send_later(found.identity, later, layout, blobs, named, target)
         return
     with reading():
         rows = read(source, found.row)
+        later.check(source.target, rows.ids)
         named = blobs.named_by([*rows.texts(), *later.texts()])
     number = send_recording(rows, later, found.identity, blobs, named, target)
     if number is None:
