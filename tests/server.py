@@ -32,7 +32,7 @@ host all all 127.0.0.1/32 trust
 """
 _OPTIONS = (
     "listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "shared_buffers=16MB",
-    "max_connections=60", "dynamic_shared_memory_type=mmap",
+    "max_connections=100", "dynamic_shared_memory_type=mmap",
 )  # fmt: skip
 
 
@@ -101,6 +101,13 @@ class Server:
                 assert self._process.poll() is None, "the server has ended"
                 assert time.monotonic() < deadline, "the server does not answer"
                 time.sleep(0.05)
+
+    @property
+    def processor_seconds(self) -> float:
+        """The time that the processes of its connections took, of those that have ended."""
+        assert self._process is not None
+        words = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[13]) + int(words[14])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
         """End it as a machine that fails does: with no word to anybody."""

@@ -73,6 +73,30 @@ def test_an_empty_store_says_how_to_fill_it(run: Run, empty: Path) -> None:
     assert f"torchreel record -o {empty} -- python PROGRAM.py" in result.err
 
 
+def _numbers(out: str) -> list[int]:
+    return [row["recording"] for row in json.loads(out)]
+
+
+def test_a_page_has_the_newest_recordings(run: Run, empty: Path) -> None:
+    with Store.open(empty, write=True) as store, store.writer() as w:
+        for number in range(1, 8):
+            add_recording(w, run=f"run {number}", kind="replay" if number % 3 == 0 else "program")
+    result = run("ls", empty, "--limit", 2, "--json")
+    assert _numbers(result.out) == [5, 7]
+    older = f"3 older recordings in it: torchreel ls {empty} --before 5 --limit 2 lists the newest."
+    assert older in result.err
+    older_page = run("ls", empty, "--before", 5, "--limit", 2, "--json")
+    assert _numbers(older_page.out) == [2, 4]
+    assert "1 older recording in it" in older_page.err
+    last = run("ls", empty, "--before", 2, "--json")
+    assert _numbers(last.out) == [1]
+    assert "older" not in last.err
+    every = run("ls", empty, "--before", 5, "--limit", 2, "--all", "--json")
+    assert _numbers(every.out) == [3, 4]
+    assert f"torchreel ls {empty} --before 3 --limit 2 --all" in every.err
+    assert "5 older recordings" not in run("ls", empty).err
+
+
 def test_one_format_at_a_time(run: Run, empty: Path) -> None:
     result = run("ls", empty, "--json", "--csv")
     assert (result.status, result.out) == (2, "")

@@ -8,6 +8,7 @@ import zstandard
 from sqlalchemy import select, text
 
 from tests.store.rows import add_recording
+from tests.store.statements import statements
 from torchreel.errors import DamagedStore, NewerStore
 from torchreel.recorder.event_log.retention import drop_material
 from torchreel.store import Store, schema
@@ -16,6 +17,8 @@ from torchreel.store.blobs.pages import Inline
 from torchreel.store.documents.jsontypes import digest_of
 from torchreel.store.files.direct import DirectStore
 from torchreel.store.recording import open_for_recording
+from torchreel.store.sending.contents import SourceBlobs
+from torchreel.store.sending.target import send_blobs
 from torchreel.store.sweep import sweep
 
 WORDS = [f"node_{n} calls aten.mul with node_{n * 7919 % 1000}; ".encode() for n in range(900)]
@@ -53,6 +56,32 @@ def test_blobs_of_one_transaction_share_what_they_say(path: Path, direct: Direct
     alone = len(packing.pack(GRAPHS[0])[1])
     assert kept["blobs"] == 0
     assert 0 < kept["packs"] < 1.5 * alone
+
+
+def test_many_blobs_are_read_with_a_few_statements(path: Path, url: str) -> None:
+    words = [b"%d of %d " % (n, m) * 20 for m in (1, 2, 3) for n in range(20)]
+    with Store.open(path, write=True) as store, store.writer() as w:
+        digests = [w.blob(data) for data in words]
+    with Store.open(path) as source, Store.open(url, write=True) as central:
+        sent = SourceBlobs(source)
+        sent.named_by([" ".join(digests)])
+        for start in range(0, len(words), 20):
+            send_blobs(sent, digests[start : start + 20], central)
+        with statements(central) as executed:
+            assert list(central.read_blobs(digests)) == words
+    assert len(executed) == 2 * 2
+
+
+def test_blobs_of_packs_in_parts_are_read_together(path: Path, direct: DirectStore) -> None:
+    digests = []
+    for graph in (*GRAPHS, *(graph[::-1] for graph in GRAPHS)):
+        with direct.writer() as w:
+            digests += [w.blob(graph), w.blob(graph[:20])]
+    mixed = [*digests[::-1], *digests[::3]]
+    with Store.open(path) as store:
+        assert list(store.read_blobs(mixed)) == [store.read_blob(digest) for digest in mixed]
+        with pytest.raises(DamagedStore, match="not in it"):
+            list(store.read_blobs([digests[0], "0" * 64]))
 
 
 def test_a_commit_goes_on_with_the_pack_that_is_open(path: Path, direct: DirectStore) -> None:

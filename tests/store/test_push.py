@@ -212,6 +212,7 @@ BAD = {
     ),
     "a signature that is none": _change("UPDATE failures SET signature = '{}'"),
     "no signature": _change("UPDATE failures SET signature = '[1' WHERE recording_id = 1"),
+    "a config that is not there": _change("UPDATE compiles SET config_id = 77"),
     "a number that no column takes": _change("UPDATE graphs SET nodes = 1.5 WHERE compile_id = 1"),
 }
 

@@ -8,7 +8,7 @@ the report.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchreel.analysis.event_log import texts
@@ -19,7 +19,7 @@ from torchreel.store import queries
 from torchreel.store.addressing import without_event
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.records import Event, Recording, StackFrame
+from torchreel.store.records import Compile, Event, Recording, StackFrame
 
 MISS, BREAK = CacheMiss.kind, GraphBreak.kind
 _DIGITS = re.compile(r"\d+")
@@ -158,17 +158,24 @@ def _count(number: int, noun: str) -> str:
 
 def counts(store: Store, recording: Recording) -> Counts:
     """Count the recompiles and graph breaks of a recording."""
-    names = {row.id: row.frame_name or "" for row in queries.compiles(store, recording.id)}
-    found = [
-        event
-        for event in queries.events(store, recording, (MISS, BREAK))
-        if event.compile_id in names
-    ]
-    misses = [event for event in found if event.kind == MISS]
-    breaks = [event for event in found if event.kind == BREAK]
-    keys = [
-        {key(event, names[event.compile_id or 0]) for event in kind} for kind in (misses, breaks)
-    ]
+    found = counts_by_recording(store, {recording.id: queries.compiles(store, recording.id)})
+    return found[recording.id]
+
+
+def counts_by_recording(
+    store: Store, compiles: Mapping[int, Sequence[Compile]]
+) -> dict[int, Counts]:
+    """Count the recompiles and graph breaks of some recordings, by their compiles."""
+    every = [row for rows in compiles.values() for row in rows]
+    events = queries.events_by_compile(store, every, (MISS, BREAK))
+    return {number: _counts(rows, events) for number, rows in compiles.items()}
+
+
+def _counts(compiles: Sequence[Compile], events: Mapping[int, Sequence[Event]]) -> Counts:
+    found = [(event, row.frame_name or "") for row in compiles for event in events.get(row.id, ())]
+    misses = [each for each in found if each[0].kind == MISS]
+    breaks = [each for each in found if each[0].kind == BREAK]
+    keys = [{key(event, name) for event, name in kind} for kind in (misses, breaks)]
     return Counts(
-        len({event.compile_id for event in misses}), len(keys[0]), len(breaks), len(keys[1])
+        len({event.compile_id for event, _ in misses}), len(keys[0]), len(breaks), len(keys[1])
     )

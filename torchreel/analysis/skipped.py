@@ -5,11 +5,13 @@ Not here: the whole story of a graph break or a recompile (`frames`). Called by 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torchreel.analysis.frames import shortened
 from torchreel.events.frames import CacheSize, FrameSkip, GraphBreak
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.records import Compile
+from torchreel.store.records import Compile, Event
 
 _KINDS = (CacheSize.kind, GraphBreak.kind, FrameSkip.kind)
 _PREFIX = "Dynamo decided to skip the frame while tracing: "
@@ -20,8 +22,18 @@ def why_skipped(store: Store, compile: Compile) -> str:
 
     Empty where nothing says so.
     """
+    return reasons(store, [compile])[compile.id]
+
+
+def reasons(store: Store, compiles: Sequence[Compile]) -> dict[int, str]:
+    """Return the same of some compiles, by their row ids."""
+    events = queries.events_by_compile(store, compiles, _KINDS) if compiles else {}
+    return {row.id: _reason(events.get(row.id, ())) for row in compiles}
+
+
+def _reason(events: Sequence[Event]) -> str:
     reason = ""
-    for event in queries.events(store, compile, _KINDS):
+    for event in events:
         match event.fields:
             case CacheSize(exceeded=limit, limit=most) if limit:
                 return f"{limit} ({most}) reached"

@@ -8,6 +8,8 @@ import typer
 
 from torchreel.commands.options import AddressArgument, JsonOption
 
+_MOST = 1_000_000
+
 
 def ls(
     address: AddressArgument = "",
@@ -16,11 +18,20 @@ def ls(
     csv: Annotated[bool, typer.Option("--csv", help="Write CSV.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Write tables (the default).")] = False,
     every: Annotated[bool, typer.Option("--all", help="List the replays in it, too.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=_MOST, metavar="N", help="List the newest N alone.")
+    ] = 50,
+    before: Annotated[
+        int | None,
+        typer.Option("--before", metavar="RECORDING", help="List those older than this number."),
+    ] = None,
 ) -> None:
-    """List the recordings of a store and their compiles.
+    """List the newest recordings of a store and their compiles.
 
-    Replays are recordings too: they are counted, and listed with '--all'.
+    What is older is counted. Replays are recordings too: they are counted, and listed with
+    '--all'.
     """
+    from torchreel.analysis.listing import PageRange
     from torchreel.commands.rendering import listing
     from torchreel.commands.views.ls import ls as print_listing
     from torchreel.store import Store, parse
@@ -28,4 +39,4 @@ def ls(
     kind = listing.chosen(json=json, nl=nl, csv=csv, table=table)
     where = parse(address)
     with Store.open(where.store) as store:
-        print_listing(store, where, kind, every)
+        print_listing(store, where, kind, PageRange(limit, before, every))

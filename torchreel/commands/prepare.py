@@ -29,13 +29,16 @@ def prepare(
     """Make or update the tables of a store on a server.
 
     The database has to be there, and the user has to be its owner. Nothing that is in it is lost;
-    where the tables are there already, nothing is done.
+    where the tables are there already, they stay. The kinds of failures, which triage needs to read
+    many at once, are written where they are missing or those of another version.
 
     The roles are torchreel_append, which may push and read nothing but numbers and digests;
     torchreel_read; torchreel_delete, which may read and delete. They are given to users with GRANT.
     To make them takes CREATEROLE; an administrator may execute what '--sql' prints instead.
     """
+    from torchreel.analysis.triage.kinds import write_missing
     from torchreel.commands.rendering import streams
+    from torchreel.commands.rendering.text import count
     from torchreel.store import Store
     from torchreel.store.servers import roles as of_roles
 
@@ -44,6 +47,9 @@ def prepare(
         return
     with Store.open(store, create=True) as made:
         streams.say(f"{made.target} is a store.")
+        sorted_now = write_missing(made)
+        if sorted_now:
+            streams.say(f"The kinds of {count(sorted_now, 'failure')} were written, for triage.")
         if roles:
             with made.writer() as writer:
                 of_roles.grant(writer.connection)

@@ -34,6 +34,7 @@ def push(
 
     Exits with 3 where something could not be sent; the rest is.
     """
+    from torchreel.analysis.triage.kinds import kinds_of
     from torchreel.commands.views import push as view
     from torchreel.errors import UsageError
     from torchreel.store.addressing import default_store
@@ -44,7 +45,7 @@ def push(
     sources = stores or [default_store()]
     reporter = view.PushPrinter(to, json=json)
     if watch:
-        push_until_stopped(sources, to, every, reporter)
+        push_until_stopped(sources, to, every, reporter, kinds_of)
     else:
-        push_all(sources, to, reporter)
+        push_all(sources, to, reporter, kinds_of)
     raise typer.Exit(reporter.finish())

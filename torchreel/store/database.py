@@ -72,7 +72,6 @@ class Store:
         self.engine = engine
         self._last_pack = LastPack()
         self._unreadable: list[str] | None = None
-        self._present: set[str] = set()
         self._path = path
         self.writable = writable
         driver_errors.attach(engine, target)
@@ -121,13 +120,8 @@ class Store:
         return list(checked(found, query, self.target, self.skip))
 
     def _has(self, connection: Connection, table: str) -> bool:
-        """Return True if there is a table; what a server has it keeps, and is not asked again."""
-        if table not in self._present:
-            if not inspect(connection).has_table(table):
-                return False
-            if self.is_on_server:
-                self._present.add(table)
-        return True
+        """Return True if there is a table; a server's store has all of them, or is not opened."""
+        return self.is_on_server or inspect(connection).has_table(table)
 
     @contextmanager
     def as_far_as_readable(self) -> Iterator[list[str]]:
@@ -179,8 +173,7 @@ class Store:
         Raises DamagedStore as `read_blob` does.
         """
         with self.connect() as connection:
-            for digest in digests:
-                yield blobs.get(connection, digest, self._last_pack)
+            yield from blobs.get_many(connection, digests, self._last_pack)
 
     def readable_blobs(self, digests: Iterable[str]) -> dict[str, bytes]:
         """Return some blobs, each read once, over one connection.

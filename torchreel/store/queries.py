@@ -4,11 +4,12 @@ Each takes an open `Store` and returns the dataclasses of `records`. Nothing her
 are those that are true now: a recording whose process is gone has died, whatever the row says.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Row, Select, Table, func, select
 
@@ -63,6 +64,51 @@ def recordings(store: Store) -> list[Recording]:
     return _as_they_ended(store, rows)
 
 
+def newest(
+    store: Store, limit: int, before: int | None = None, *, replays: bool = False
+) -> list[Recording]:
+    """Return the newest recordings, oldest first: of those before a number, where one is given.
+
+    Replays count only if they are asked for.
+    """
+    table = schema.recordings
+    query = select(table).order_by(table.c.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(table.c.id < before)
+    if not replays:
+        query = query.where(table.c.kind != "replay")
+    return _as_they_ended(store, _fetch(store, query, Recording)[::-1])
+
+
+class RecordingCounts(NamedTuple):
+    """Numbers of recordings: of all replays, and of what is older than one of them."""
+
+    replays: int
+    older_replays: int
+    older: int
+    """Without replays."""
+
+
+def recording_counts(store: Store, first: int) -> RecordingCounts:
+    """Count the replays, and what is older than the recording of a number."""
+    at = schema.recordings.c
+    is_replay, is_older = at.kind == "replay", at.id < first
+    each = ([is_replay], [is_replay, is_older], [~is_replay, is_older])
+    numbers: list[ColumnElement[Any]] = [func.count().filter(*wanted) for wanted in each]
+    query = select(*numbers).select_from(schema.recordings)
+    return next(
+        (RecordingCounts(*map(int, row)) for row in store.rows(query)), RecordingCounts(0, 0, 0)
+    )
+
+
+def recordings_of(store: Store, recording_ids: Sequence[int]) -> list[Recording]:
+    """Return some recordings, oldest first, as `recordings` does."""
+    table = schema.recordings
+    query = select(table).order_by(table.c.id)
+    found = _fetch_many(store, query, Recording, table.c.id, sorted(recording_ids))
+    return _as_they_ended(store, list(found))
+
+
 def recording(store: Store, recording_id: int) -> Recording:
     """Return one recording; UsageError when the store has none of that number."""
     query = select(schema.recordings).where(schema.recordings.c.id == recording_id)
@@ -98,11 +144,22 @@ def lost(store: Store, recording_id: int) -> list[Lost]:
     return sorted(_fetch(store, query, Lost), key=lambda row: (row.reason, row.place))
 
 
+def lost_counts(store: Store, recording_ids: Sequence[int]) -> dict[int, int]:
+    """Return how much some recordings had to leave out, by number; nothing of those that did
+    not.
+    """
+    table = schema.lost
+    found: Counter[int] = Counter()
+    for row in _fetch_many(store, select(table), Lost, table.c.recording_id, recording_ids):
+        found[row.recording_id] += row.count
+    return dict(found)
+
+
 def compiles(store: Store, recording_id: int) -> list[Compile]:
     """Return the compiles of a recording, in the order in which they began."""
     table = schema.compiles
     rows = _fetch(store, _of(table.c.recording_id, recording_id), Compile)
-    return _with_true_statuses(store, recording(store, recording_id), rows)
+    return _with_true_statuses(store, [recording(store, recording_id)], rows)
 
 
 def compiles_by_recording(
@@ -121,9 +178,10 @@ def compiles_by_recording(
         )
         query = query.where(is_wanted)
     found: dict[int, list[Compile]] = {row.id: [] for row in of}
-    for row in _fetch_many(store, query, Compile, table.c.recording_id, list(found)):
+    rows = _fetch_many(store, query, Compile, table.c.recording_id, list(found))
+    for row in _with_true_statuses(store, of, list(rows)):
         found[row.recording_id].append(row)
-    return {row.id: _with_true_statuses(store, row, found[row.id]) for row in of}
+    return found
 
 
 def pieces_of(store: Store, compile: Compile) -> list[Compile]:
@@ -142,7 +200,7 @@ def compile_by_id(store: Store, row_id: int) -> Compile:
     rows = _fetch(store, _of(schema.compiles.c.id, row_id), Compile)
     if not rows:
         raise DamagedStore(f"{store.target} refers to a compile (row {row_id}) that it lacks.")
-    return _with_true_statuses(store, recording(store, rows[0].recording_id), rows)[0]
+    return _with_true_statuses(store, [recording(store, rows[0].recording_id)], rows)[0]
 
 
 def is_cut(store: Store, compile: Compile) -> bool:
@@ -207,13 +265,15 @@ def event_at(store: Store, address: Address) -> Event:
 
 def latest_failing(store: Store, recording_id: int | None = None) -> Compile | None:
     """Return the compile that failed last, in one recording or in all that are no replays."""
-    with_failure = _compiles_with_failure(store)
-    found = [
-        row
-        for row in _searched(store, recording_id)
-        if row.status in FAILING or row.id in with_failure
-    ]
-    return max(found, key=_age, default=None)
+    table = schema.compiles
+    with_failure = table.c.id.in_(select(schema.failures.c.compile_id))
+    may_have_failed = table.c.status.in_((*FAILING, "running")) | with_failure
+    for rows in _newest_compiles(store, recording_id, may_have_failed):
+        failures = failures_by_compile(store, rows)
+        for row in rows:
+            if row.status in FAILING or row.id in failures:
+                return row
+    return None
 
 
 def stages(store: Store, compile: Compile) -> list[Stage]:
@@ -223,8 +283,28 @@ def stages(store: Store, compile: Compile) -> list[Stage]:
 
 def open_stage(store: Store, compile: Compile) -> Stage | None:
     """Return the innermost stage that a compile has entered and not left."""
-    still = [stage for stage in stages(store, compile) if stage.status == "open"]
-    return still[-1] if still else None
+    return open_stages(store, [compile]).get(compile.id)
+
+
+def open_stages(store: Store, compiles: Sequence[Compile]) -> dict[int, Stage]:
+    """Return the innermost stage that each of some compiles has entered and not left, by the
+    compile's row id.
+    """
+    return {
+        number: still[-1]
+        for number, stages in stages_by_compile(store, compiles).items()
+        if (still := [stage for stage in stages if stage.status == "open"])
+    }
+
+
+def stages_by_compile(store: Store, compiles: Sequence[Compile]) -> dict[int, list[Stage]]:
+    """Return the stages that some compiles entered, in order, by the compile's row id."""
+    table = schema.stages
+    query = select(table).order_by(table.c.id)
+    found: dict[int, list[Stage]] = {}
+    for row in _fetch_many(store, query, Stage, table.c.compile_id, [row.id for row in compiles]):
+        found.setdefault(row.compile_id, []).append(row)
+    return found
 
 
 def events(
@@ -276,14 +356,16 @@ def events_by_compile(
 
     As `events` of each, in a fraction of the time where the compiles are many.
     """
-    ids = [row.id for row in compiles]
     rows, pages = schema.events, schema.event_pages
-    in_rows = select(*_known(rows)).where(rows.c.compile_id.in_(ids), rows.c.kind.in_(kinds))
-    in_pages = select(pages).where(pages.c.compile_id.in_(ids))
+    in_rows = select(*_known(rows)).where(rows.c.kind.in_(kinds))
     found: dict[int, list[Event]] = {}
-    for event in (*_fetch(store, in_rows, Event), *_paged(store, in_pages, kinds, None)):
-        if event.compile_id is not None:
-            found.setdefault(event.compile_id, []).append(event)
+    for start in range(0, len(compiles), _CHUNK):
+        ids = [row.id for row in compiles[start : start + _CHUNK]]
+        events = _fetch(store, in_rows.where(rows.c.compile_id.in_(ids)), Event)
+        in_pages = select(pages).where(pages.c.compile_id.in_(ids))
+        for event in (*events, *_paged(store, in_pages, kinds, None)):
+            if event.compile_id is not None:
+                found.setdefault(event.compile_id, []).append(event)
     for events in found.values():
         events.sort(key=lambda event: event.seq)
     return found
@@ -490,6 +572,15 @@ def failures_by_recording(store: Store, recording_ids: Sequence[int]) -> dict[in
     return found
 
 
+def failures_by_compile(store: Store, compiles: Sequence[Compile]) -> dict[int, Failure]:
+    """Return the first failure of each of some compiles that has any, by the compile's row id."""
+    table = schema.failures
+    query = select(table).order_by(table.c.time_ns.desc(), table.c.id.desc())
+    ids = [row.id for row in compiles]
+    found = _fetch_many(store, query, Failure, table.c.compile_id, ids)
+    return {row.compile_id: row for row in found if row.compile_id is not None}
+
+
 def failure_of(store: Store, compile: Compile) -> Failure | None:
     """Return the first failure of a compile (what comes after it is a consequence)."""
     table = schema.failures
@@ -551,6 +642,8 @@ def _fetch(store: Store, query: Select[Any], row_type: type[_Row]) -> list[_Row]
     return [record for record in found if record is not None]
 
 
+_FEW = 50
+"""Compiles that are read at a time by whoever looks for one."""
 _CHUNK = 500
 """Values that one query asks for: SQLite takes some thousand parameters."""
 
@@ -610,19 +703,22 @@ def _status(store: Store, row: Recording, process: str | None) -> str:
     return "done" if ends is not None and ends.orderly else "died"
 
 
-def _with_true_statuses(store: Store, of: Recording, rows: list[Compile]) -> list[Compile]:
-    """Return what became of the compiles that say 'running' in a recording whose process is
+def _with_true_statuses(
+    store: Store, of: Sequence[Recording], rows: list[Compile]
+) -> list[Compile]:
+    """Return what became of the compiles that say 'running' in recordings whose process is
     gone.
     """
-    if of.status == "running" or not any(row.status == "running" for row in rows):
+    by_id = {row.id: row for row in of}
+    unsure = {row.recording_id for row in rows if row.status == "running"}
+    gone = sorted(number for number in unsure if by_id[number].status != "running")
+    if not gone:
         return rows
-    ends = marks.read(store.target, of.pid, of.started_ns)
-    if of.status == "done" and ends is None:
-        return rows  # a thread compiled on while the process, or its recording, ended
-    is_marked = marks.KEY in environment(store, of.id)
+    marked = environment_values(store, marks.KEY, gone)
+    ends = {n: marks.read(store.target, by_id[n].pid, by_id[n].started_ns) for n in gone}
     return [
-        replace(row, status=_end(row, of, ends, is_marked=is_marked))
-        if row.status == "running"
+        replace(row, status=_end(row, by_id[n], ends[n], is_marked=n in marked))
+        if row.status == "running" and (n := row.recording_id) in ends
         else row
         for row in rows
     ]
@@ -630,6 +726,8 @@ def _with_true_statuses(store: Store, of: Recording, rows: list[Compile]) -> lis
 
 def _end(row: Compile, of: Recording, ends: marks.Ends | None, *, is_marked: bool) -> str:
     """Return how a compile stood when its process ended: it crashed if the compiler was at work."""
+    if of.status == "done" and ends is None:
+        return row.status  # a thread compiled on while the process, or its recording, ended
     if not is_marked:
         return "crashed"  # an older version, which left no marks
     found = ends.of(row.started_ns) if ends is not None else "unknown"
@@ -638,24 +736,30 @@ def _end(row: Compile, of: Recording, ends: marks.Ends | None, *, is_marked: boo
     return "crashed" if found == "running" and of.status == "died" else found
 
 
-def _searched(store: Store, recording_id: int | None) -> list[Compile]:
-    """Return the compiles among which an address that names none looks for its own."""
+def _newest_compiles(
+    store: Store, recording_id: int | None, *conditions: ColumnElement[bool]
+) -> Iterator[list[Compile]]:
+    """Yield the compiles among which an address that names none looks for its own: the newest
+    first, some at a time.
+    """
+    table, owners = schema.compiles, schema.recordings
+    query = select(table).where(*conditions).order_by(table.c.started_ns.desc(), table.c.id.desc())
     if recording_id is not None:
-        return compiles(store, recording_id)
-    sources = [found for found in recordings(store) if found.kind != "replay"]
-    return [row for found in sources for row in compiles(store, found.id)]
+        query = query.where(table.c.recording_id == recording_id)
+    else:
+        query = query.join(owners, table.c.recording_id == owners.c.id)
+        query = query.where(owners.c.kind != "replay")
+    for start in itertools.count(0, _FEW):
+        rows = _fetch(store, query.limit(_FEW).offset(start), Compile)
+        of = recordings_of(store, sorted({row.recording_id for row in rows}))
+        known = {row.id for row in of}
+        yield _with_true_statuses(store, of, [row for row in rows if row.recording_id in known])
+        if not rows:
+            return
 
 
 def _latest(store: Store, recording_id: int | None) -> Compile | None:
-    return max(_searched(store, recording_id), key=_age, default=None)
-
-
-def _age(row: Compile) -> tuple[int, int]:
-    return row.started_ns, row.id
-
-
-def _compiles_with_failure(store: Store) -> set[int | None]:
-    return {row.compile_id for row in store.rows(select(schema.failures.c.compile_id))}
+    return next((rows[0] for rows in _newest_compiles(store, recording_id) if rows), None)
 
 
 def _named_compile(store: Store, address: Address) -> Compile:

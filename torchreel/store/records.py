@@ -65,9 +65,13 @@ class Compile:
     @property
     def place(self) -> str:
         """Return the part of the address of this compile after '#'."""
-        generation = f"/g{self.generation}" if self.generation else ""
-        attempt = f"_{self.attempt}" if self.attempt else ""
-        return f"{self.recording_id}{generation}/{self.compile_id}{attempt}"
+        return place_of(self.recording_id, self.compile_id, self.attempt, self.generation)
+
+
+def place_of(recording: int, compile: str, attempt: int, generation: int) -> str:
+    """Return the part of the address of a compile after '#'."""
+    of = f"/g{generation}" if generation else ""
+    return f"{recording}{of}/{compile}{f'_{attempt}' if attempt else ''}"
 
 
 @dataclass(frozen=True)

@@ -453,6 +453,25 @@ origins = Table(
     sqlite_with_rowid=False,
 )
 
+kinds = Table(
+    "kinds",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    _json("document"),
+    sqlite_with_rowid=False,
+)
+
+failure_kinds = Table(
+    "failure_kinds",
+    metadata,
+    Column("failure_id", _NUMBER, ForeignKey("failures.id", ondelete="CASCADE"), primary_key=True),
+    # of the comparison that made it (`torchreel.analysis.triage.kinds`)
+    _int("rules"),
+    # a digest of `kinds`; null where the failure does not count
+    Column("kind", Text, nullable=True),
+    sqlite_with_rowid=False,
+)
+
 OF_A_RECORDING = (
     environment, lost, compiles, stages, events, event_pages, stack_pages, graphs, graph_targets,
     checkpoints, frame_bundles, output_codes,
@@ -462,7 +481,9 @@ OF_A_RECORDING = (
 Not its failures, which a reduction may add to.
 """
 
-COMPUTED = (replays, cases, verdicts, reductions, by_catch, findings, origins)
+COMPUTED = (
+    replays, cases, verdicts, reductions, by_catch, findings, origins, kinds, failure_kinds
+)  # fmt: skip
 """Tables of what is computed from recordings, and of where they were pushed from.  A file gets them
 with the first such row: most files never have one, and each table takes a page and a row of the
 schema."""
@@ -487,6 +508,7 @@ for _column in (
     failures.c.signature_digest, failures.c.checkpoint_id, checkpoints.c.graph_id,
     replays.c.compile_id, replays.c.recording_id, cases.c.failure_id, reductions.c.failure_id,
     by_catch.c.reduction_id, findings.c.case_digest, origins.c.recording_id,
+    failure_kinds.c.kind,
 ):  # fmt: skip
     _on_server(_column)
 

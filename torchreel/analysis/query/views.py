@@ -88,11 +88,8 @@ class QueryScope:
     @cached_property
     def compiles(self) -> list[tuple[Recording, Compile]]:
         """The compiles, with the recording of each."""
-        found = [
-            (recording, row)
-            for recording in self.recordings
-            for row in queries.compiles(self.store, recording.id)
-        ]
+        rows = queries.compiles_by_recording(self.store, self.recordings)
+        found = [(recording, row) for recording in self.recordings for row in rows[recording.id]]
         return [each for each in found if self.compile is None or each[1].id == self.compile.id]
 
     @cached_property
@@ -116,12 +113,9 @@ class QueryScope:
 
 
 def _compiles(scope: QueryScope) -> Iterator[Values]:
-    graphs = {
-        recording.id: queries.first_graphs(scope.store, recording.id)
-        for recording in scope.recordings
-    }
+    graphs = queries.first_graphs_of(scope.store, [row for _, row in scope.compiles])
     for recording, row in scope.compiles:
-        first = graphs[recording.id].get(row.id)
+        first = graphs.get(row.id)
         yield (
             row.place, recording.id, recording.kind, recording.rank, row.compile_id, row.attempt,
             row.frame_name, row.frame_file, row.frame_line, row.backend, row.status,
@@ -132,9 +126,12 @@ def _compiles(scope: QueryScope) -> Iterator[Values]:
 
 def _failures(scope: QueryScope) -> Iterator[Values]:
     compiles = {row.id: row for _, row in scope.compiles}
+    numbers = [recording.id for recording in scope.recordings]
+    versions = queries.environment_values(scope.store, "torch", numbers)
+    failures = queries.failures_by_recording(scope.store, numbers)
     for recording in scope.recordings:
-        torch = queries.environment(scope.store, recording.id).get("torch")
-        for failure in queries.failures(scope.store, recording.id):
+        torch = versions.get(recording.id)
+        for failure in failures[recording.id]:
             row = compiles.get(failure.compile_id) if failure.compile_id is not None else None
             if row is None and scope.compile is not None:
                 continue
@@ -149,8 +146,9 @@ def _failures(scope: QueryScope) -> Iterator[Values]:
 
 
 def _stages(scope: QueryScope) -> Iterator[Values]:
+    stages = queries.stages_by_compile(scope.store, [row for _, row in scope.compiles])
     for _, row in scope.compiles:
-        for stage in queries.stages(scope.store, row):
+        for stage in stages.get(row.id, ()):
             seconds = _seconds(stage.started_ns, stage.ended_ns)
             yield row.place, stage.stage, stage.partition, stage.status, stage.started_ns, seconds
 

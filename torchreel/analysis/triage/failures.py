@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import BigInteger, cast, func, select
 
@@ -76,9 +76,17 @@ def failures_of(store: Store, *, is_baseline: bool = False) -> Iterator[SeenFail
     Of a compile, the first one: what comes after it is a consequence.  What a replay did, and what
     somebody asked a reduction to look for, is no failure of a program's.
     """
-    recordings = [row for row in queries.recordings(store) if row.kind != "replay"]
-    for start in range(0, len(recordings), _CHUNK):
-        yield from _of_recordings(store, recordings[start : start + _CHUNK], is_baseline)
+    for _, found in failures_with_rows(store, queries.recordings(store)):
+        yield replace(found, is_baseline=is_baseline)
+
+
+def failures_with_rows(
+    store: Store, recordings: Sequence[Recording]
+) -> Iterator[tuple[int | None, SeenFailure]]:
+    """Yield the failures of some recordings, each after its row id; None where it has no row."""
+    wanted = [row for row in recordings if row.kind != "replay"]
+    for start in range(0, len(wanted), _CHUNK):
+        yield from _of_recordings(store, wanted[start : start + _CHUNK])
 
 
 _CHUNK = 200
@@ -86,26 +94,24 @@ _CHUNK = 200
 
 
 def _of_recordings(
-    store: Store, recordings: Sequence[Recording], is_baseline: bool
-) -> Iterator[SeenFailure]:
+    store: Store, recordings: Sequence[Recording]
+) -> Iterator[tuple[int | None, SeenFailure]]:
     rows = _Rows.read(store, recordings)
     for recording in recordings:
         found = rows.failures[recording.id]
         compiles = {row.id: row for row in rows.compiles[recording.id]}
         for failure in found:
             row = compiles.get(failure.compile_id) if failure.compile_id is not None else None
-            yield _seen(
-                store, recording, row, rows, failure.signature, failure.time_ns,
-                is_baseline=is_baseline, smallest=rows.smallest.get(failure.id),
-                part=rows.parts[failure.id],
-            )  # fmt: skip
+            seen = _seen(store, recording, row, rows, failure.signature, failure.time_ns)
+            smallest, part = rows.smallest.get(failure.id), rows.parts[failure.id]
+            yield failure.id, replace(seen, smallest=smallest, part=part)
         failed = {failure.compile_id for failure in found}
         for row in compiles.values():
             if row.status in queries.FAILING and row.id not in failed:
                 time_ns = row.ended_ns or row.started_ns
-                signature = _died(store, recording, row)
-                yield _seen(
-                    store, recording, row, rows, signature, time_ns, is_baseline=is_baseline
+                yield (
+                    None,
+                    _seen(store, recording, row, rows, _died(store, recording, row), time_ns),
                 )
 
 
@@ -116,10 +122,6 @@ def _seen(
     rows: _Rows,
     signature: Signature,
     time_ns: int,
-    *,
-    is_baseline: bool,
-    smallest: SmallestCase | None = None,
-    part: ProgramPart = NO_PART,
 ) -> SeenFailure:
     graph = rows.graphs.get(row.id) if row is not None else None
     return SeenFailure(
@@ -131,10 +133,8 @@ def _seen(
         rows.versions.get(recording.id, ""),
         rows.calls.get(row.id, {}) if row is not None else {},
         graph.call_nodes if graph is not None else None,
-        smallest,
-        is_baseline,
-        part,
-        row is not None and row.id in rows.frames_alone,
+        None,
+        needs_trust=row is not None and row.id in rows.frames_alone,
     )
 
 
@@ -176,7 +176,7 @@ class _Rows:
             _calls(store, rows),
             queries.with_frame_alone(store, rows),
             _parts(store, flat),
-            _smallest(store, flat),
+            smallest_cases(store, [failure.id for failure in flat]),
         )
 
 
@@ -250,9 +250,9 @@ def _calls(store: Store, compiles: Sequence[Compile]) -> dict[int, Mapping[str, 
     return dict(calls)
 
 
-def _smallest(store: Store, failures: Sequence[Failure]) -> dict[int, SmallestCase]:
+def smallest_cases(store: Store, failure_ids: Sequence[int]) -> dict[int, SmallestCase]:
     """Return the smallest case of each failure that has one, by the failure's row id."""
-    reductions = queries.reductions_by_failure(store, [failure.id for failure in failures])
+    reductions = queries.reductions_by_failure(store, failure_ids)
     table = schema.cases
     query = select(table.c.digest, table.c.call_nodes, table.c.document)
     wanted = {row.best_case for rows in reductions.values() for row in rows}

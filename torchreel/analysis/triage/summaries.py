@@ -7,13 +7,15 @@ printing (`torchreel.commands.triage`).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
-from torchreel.analysis.triage.failures import SeenFailure, failures_of
+from torchreel.analysis.triage.failures import SeenFailure, failures_with_rows
 from torchreel.analysis.triage.grouping import BugGroup, group
+from torchreel.analysis.triage.kinds import StoredFailures
 from torchreel.errors import DamagedStore, StoreError
-from torchreel.store import Store
+from torchreel.store import Store, queries
+from torchreel.store.addressing import Address
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
 
@@ -136,18 +138,60 @@ def _identity(target: str) -> object:
     return status.st_dev, status.st_ino
 
 
-def _read(
-    target: str, unreadable: list[str], *, is_baseline: bool = False
-) -> Sequence[SeenFailure]:
+def triage_of(address: Address) -> Triage:
+    """Return the groups of the failures of one recording or compile, among those of its store.
+
+    Of a store with kinds (`torchreel.analysis.triage.kinds`) those of these groups are read alone.
+    """
+    with Store.open(address.store) as store, store.as_far_as_readable() as unreadable:
+        asked = list(_asked(store, address))
+        keys = {failure.key for failure in asked}
+        crashed = any(failure.signature.failure_class == "crash" for failure in asked)
+        known = StoredFailures.read(store, unwritten=crashed)
+        groups = [
+            _summary(_whole(each, known), has_baseline=False)
+            for each in group([*asked, *known.kinds.values(), *known.others])
+            if any(failure.key in keys for failure in each.failures)
+        ]
+    return Triage(tuple(groups), 1, tuple(unreadable))
+
+
+def _asked(store: Store, address: Address) -> Iterator[SeenFailure]:
+    """Yield the failures of what an address names."""
+    assert address.recording is not None
+    recording, place = queries.recording(store, address.recording), None
+    if address.compile is not None:
+        place = f"{store.target}#{queries.compile_at(store, address).place}"
+    for _, failure in failures_with_rows(store, [recording]):
+        if place in (None, failure.address):
+            yield failure
+
+
+def _whole(found: BugGroup, known: StoredFailures) -> BugGroup:
+    """Return a group with the failures themselves, in the place of the stand-ins of kinds."""
+    here = {failure.address for failure in found.failures}
+    kinds = [digest for digest, failure in known.kinds.items() if failure.address in here]
+    others = [failure for failure in known.others if failure.address in here]
+    members = sorted(
+        [*known.of_kinds(kinds), *others], key=lambda each: (each.time_ns, each.address)
+    )
+    return replace(found, failures=tuple(members))
+
+
+def _read(target: str, unreadable: list[str]) -> Sequence[SeenFailure]:
     with Store.open(target) as store, store.as_far_as_readable() as left_out:
-        found = list(failures_of(store, is_baseline=is_baseline))
+        found = list(StoredFailures.read(store).each())
         unreadable += left_out
     return found
 
 
 def _baseline_of(target: str) -> Sequence[SeenFailure]:
-    unreadable: list[str] = []
-    found = _read(target, unreadable, is_baseline=True)
+    """Return a failure of each kind in a baseline: how often it was seen does not count."""
+    with Store.open(target) as store, store.as_far_as_readable() as unreadable:
+        known = StoredFailures.read(store)
+        found = [
+            replace(failure, is_baseline=True) for failure in (*known.kinds.values(), *known.others)
+        ]
     if unreadable:
         raise DamagedStore(
             f"The baseline {target} can't be read in full: {unreadable[0]} What it lacks would "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from torchreel.analysis import causes, skipped
+from torchreel.analysis.listing import PageRange, RecordingPage, read
 from torchreel.commands.rendering import listing, streams
 from torchreel.commands.rendering.listing import Format, Row
 from torchreel.commands.rendering.text import count, shortened
@@ -27,45 +28,53 @@ _STYLES = {
 }
 
 
-def ls(store: Store, address: Address, kind: Format, every: bool = True) -> None:
-    """Print what an address covers: a store, a recording or the attempts at a compile.
-
-    Of a store the replays are counted only, but for `every`.
-    """
+def ls(store: Store, address: Address, kind: Format, page: PageRange) -> None:
+    """Print what an address covers: a page of a store, a recording or the attempts at a compile."""
     with as_far_as_readable(store):
         queries.require(store, address)
-        _ls(store, address, kind, every=every)
+        _ls(store, address, kind, page)
 
 
-def _ls(store: Store, address: Address, kind: Format, *, every: bool) -> None:
-    known = _recordings(store, address)
-    listed = every or address.recording is not None
-    found = [row for row in known if listed or row.kind != "replay"] or known
-    rows = [row for item in found for row in compile_rows(store, item, address)]
+def _ls(store: Store, address: Address, kind: Format, page: PageRange) -> None:
+    found = read(store, address, page)
+    rows = [row for item in found.recordings for row in compile_rows(store, found, item, address)]
     if kind is Format.TABLE:
         _print_recordings(store, found)
         _print_compiles([row for row in rows if row["compile_id"] is not None])
         _say_causes(store, found, address)
-        if len(found) < len(known):
-            replays = count(len(known) - len(found), "replay")
+        if found.replays:
+            replays = count(found.replays, "replay")
             streams.say(f"{replays} in it: torchreel ls {store.target} --all lists them.")
     else:
         listing.write(rows, kind)
-    _print_own_file(store, found)
+    _say_older(store, found, page)
+    _print_own_file(store, found.recordings)
     _print_next(store, found, address)
 
 
-def _say_causes(store: Store, found: list[Recording], address: Address) -> None:
+def _say_older(store: Store, found: RecordingPage, page: PageRange) -> None:
+    """Say how to see what is older than the page."""
+    if found.older:
+        words = ["--before", str(found.recordings[0].id)]
+        if page.limit != PageRange.limit:
+            words += ["--limit", str(page.limit)]
+        if page.replays:
+            words.append("--all")
+        told = command("torchreel", "ls", store.target, *words)
+        streams.say(f"{count(found.older, 'older recording')} in it: {told} lists the newest.")
+
+
+def _say_causes(store: Store, found: RecordingPage, address: Address) -> None:
     """Say how often Dynamo compiled again and broke graphs, and where the reasons are."""
-    for row in found if address.compile is None else ():
-        counts = causes.counts(store, row)
+    for row in found.recordings if address.compile is None else ():
+        counts = found.causes[row.id]
         if counts.verbs:
             where = f"{store.target}#{row.id}"
             told = ", ".join(command("torchreel", verb, where) for verb in counts.verbs)
             streams.say(f"{where}: {counts} ({told})")
 
 
-def _print_own_file(store: Store, found: list[Recording]) -> None:
+def _print_own_file(store: Store, found: Sequence[Recording]) -> None:
     """Say that other processes of the same run are in files of their own."""
     for row in found[:1]:
         wanted = queries.environment(store, row.id).get(INSTEAD_OF)
@@ -76,21 +85,13 @@ def _print_own_file(store: Store, found: list[Recording]) -> None:
             )
 
 
-def _recordings(store: Store, address: Address) -> list[Recording]:
-    if address.recording is None:
-        return queries.recordings(store)
-    return [queries.recording(store, address.recording)]
-
-
-def compile_rows(store: Store, recording: Recording, address: Address) -> list[Row]:
+def compile_rows(
+    store: Store, found: RecordingPage, recording: Recording, address: Address
+) -> list[Row]:
     """Return one row per compile; a recording without any gives one row that says so."""
-    compiles = [row for row in queries.compiles(store, recording.id) if _is_meant(row, address)]
-    failures = {f.compile_id: f for f in reversed(queries.failures(store, recording.id))}
-    graphs = queries.first_graphs(store, recording.id)
-    rows = [
-        _row(store, recording, row, failures.get(row.id), graphs.get(row.id)) for row in compiles
-    ]
-    return rows or [_row(store, recording, None, None, None)]
+    compiles = [row for row in found.compiles[recording.id] if _is_meant(row, address)]
+    rows = [_row(store, found, recording, row) for row in compiles]
+    return rows or [_row(store, found, recording, None)]
 
 
 def _is_meant(row: Compile, address: Address) -> bool:
@@ -99,13 +100,8 @@ def _is_meant(row: Compile, address: Address) -> bool:
     return named and (address.attempt is None or row.attempt == address.attempt)
 
 
-def _row(
-    store: Store,
-    recording: Recording,
-    row: Compile | None,
-    failure: Failure | None,
-    graph: Graph | None,
-) -> Row:
+def _row(store: Store, found: RecordingPage, recording: Recording, row: Compile | None) -> Row:
+    failure = None if row is None else found.failures.get(row.id)
     columns: dict[str, Json] = {
         "address": f"{store.target}#{recording.id if row is None else row.place}",
         "recording": recording.id,
@@ -113,19 +109,14 @@ def _row(
         **_attributes(row, "compile_id", "attempt", "frame_name", "frame_file", "frame_line"),
         **_attributes(row, "backend"),
         "status": recording.status if row is None else row.status,
-        "stage": _stage(store, row, failure),
+        "stage": _stage(found, row, failure),
         "failure": None if failure is None else _told(failure),
-        "skipped": _skipped(store, row),
-        **_attributes(graph, "inputs", "call_nodes", "outputs"),
+        "skipped": None if row is None else found.skipped.get(row.id),
+        **_attributes(
+            None if row is None else found.graphs.get(row.id), "inputs", "call_nodes", "outputs"
+        ),
     }
     return columns
-
-
-def _skipped(store: Store, row: Compile | None) -> str | None:
-    """Return why a frame was left to Python; None where it was not."""
-    if row is None or row.status != "skipped":
-        return None
-    return skipped.why_skipped(store, row)
 
 
 def _attributes(item: Compile | Graph | None, *names: str) -> dict[str, Json]:
@@ -133,14 +124,12 @@ def _attributes(item: Compile | Graph | None, *names: str) -> dict[str, Json]:
     return {name: None if item is None else vars(item)[name] for name in names}
 
 
-def _stage(store: Store, row: Compile | None, failure: Failure | None) -> str | None:
+def _stage(found: RecordingPage, row: Compile | None, failure: Failure | None) -> str | None:
     """Return the stage in which a compile failed, or the open one if no failure was recorded."""
     if failure is not None:
         return failure.stage
-    if row is None or row.status not in queries.FAILING:
-        return None
-    still = queries.open_stage(store, row)
-    return still.stage if still is not None else None
+    still = None if row is None else found.stages.get(row.id)
+    return None if still is None else still.stage
 
 
 def _told(failure: Failure) -> str:
@@ -161,10 +150,10 @@ def _told(failure: Failure) -> str:
     return f"{name}: {shortened(signature.message or failure.message)}"
 
 
-def _print_recordings(store: Store, found: list[Recording]) -> None:
+def _print_recordings(store: Store, found: RecordingPage) -> None:
     table = streams.table("recording", "kind", "status", "started", ">lost", "program")
-    for item in found:
-        lost = sum(row.count for row in queries.lost(store, item.id))
+    for item in found.recordings:
+        lost = found.lost.get(item.id, 0)
         cells = (f"{store.target}#{item.id}", item.kind, ended(item), when(item.started_ns))
         streams.add_row(table, *cells, lost, program(item), style=_STYLES.get(item.status, ""))
     streams.show(table)
@@ -213,10 +202,9 @@ def _left(row: Row) -> str:
     return f"left to Python: {row['skipped']}" if row["skipped"] else ""
 
 
-def _print_next(store: Store, found: list[Recording], address: Address) -> None:
-    number = found[0].id if len(found) == 1 else None
-    row = queries.latest_failing(store, number)
-    if not found:
+def _print_next(store: Store, found: RecordingPage, address: Address) -> None:
+    row = found.latest_failing
+    if not found.recordings:
         streams.say(f"{store.target} holds {count(0, 'recording')}.")
         streams.next_command(
             "torchreel", "record", "-o", store.target, "--", "python", "PROGRAM.py"
@@ -227,10 +215,10 @@ def _print_next(store: Store, found: list[Recording], address: Address) -> None:
         streams.next_command("torchreel", *_next_of_success(store, found, address))
 
 
-def _next_of_success(store: Store, found: list[Recording], address: Address) -> tuple[str, str]:
+def _next_of_success(store: Store, found: RecordingPage, address: Address) -> tuple[str, str]:
     """Return what to ask where nothing failed: why Dynamo compiled again, if it did."""
-    for row in found if address.compile is None else ():
-        verbs = causes.counts(store, row).verbs
+    for row in found.recordings if address.compile is None else ():
+        verbs = found.causes[row.id].verbs
         if verbs:
             return verbs[0], f"{store.target}#{row.id}"
     return "show", store.target

@@ -5,7 +5,7 @@ Each such row has an identity of its own, and is sent once: with its recording, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,9 +14,10 @@ from sqlalchemy import ColumnElement, Table, select
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import parse_json
+from torchreel.store.failures.kinds import FailureKind
 from torchreel.store.failures.signature import Signature
 from torchreel.store.sending.origins import identity
-from torchreel.store.sending.rows import Values, read_rows, texts
+from torchreel.store.sending.rows import Values, check_references, read_rows, texts
 
 Identified = tuple[tuple[str, Values], ...]
 """Rows, each after its identity."""
@@ -31,6 +32,8 @@ class LaterRows:
     by_catch: tuple[Values, ...] = ()
     cases: tuple[Values, ...] = ()
     findings: Identified = ()
+    kinds: Mapping[int, FailureKind] = field(default_factory=dict)
+    """The kinds of the failures, by their ids, as far as anybody told them."""
     owners: Mapping[int, str] = field(default_factory=dict)
     """The identity of each failure, by its id, sent or not."""
 
@@ -53,6 +56,13 @@ class LaterRows:
             self, failures=_new(self.failures, known), reductions=reductions, by_catch=by_catch,
             cases=cases, findings=findings,
         )  # fmt: skip
+
+    def check(self, target: str, ids: Mapping[str, Collection[int]]) -> None:
+        """Raise DamagedStore where a failure refers to rows that its recording does not have, by
+        their ids.
+        """
+        rows = [row for _, row in self.failures]
+        check_references(target, schema.failures, rows, ids)
 
     def texts(self) -> Iterator[str]:
         """Yield the texts of all rows, in which digests may stand."""
@@ -105,7 +115,7 @@ def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
         tuple(by_catch),
         tuple(cases),
         tuple((_of_finding(row), row) for row in findings),
-        owners,
+        owners=owners,
     )
 
 

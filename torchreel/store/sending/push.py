@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Row, select
@@ -13,6 +14,7 @@ from torchreel.errors import DamagedStore, LockedStore, StoreError, UnreadableSo
 from torchreel.store import queries, schema
 from torchreel.store.copying import reading
 from torchreel.store.database import Store
+from torchreel.store.failures.kinds import FailureKind
 from torchreel.store.post_mortem import settle
 from torchreel.store.sending import origins
 from torchreel.store.sending.contents import SourceBlobs
@@ -22,6 +24,13 @@ from torchreel.store.sending.target import row_of, send_later, send_recording
 
 Listener = Callable[[int, int], None]
 """Gets the number of each recording that was sent, and its number in the other store."""
+KindsOf = Callable[[Store, int], Mapping[int, FailureKind]]
+"""Returns the kinds of the failures of a recording, by their row ids, as far as it knows them."""
+
+
+def no_kinds(source: Store, number: int) -> Mapping[int, FailureKind]:
+    """Return no kinds: whoever groups the failures reads them then."""
+    return {}
 
 
 @dataclass
@@ -60,7 +69,12 @@ def send_one(source: Store, number: int, target: Store) -> int:
     return there
 
 
-def push_path(path: str, target: Store, listener: Listener = lambda *_: None) -> PushReport:
+def push_path(
+    path: str,
+    target: Store,
+    listener: Listener = lambda *_: None,
+    kinds_of: KindsOf = no_kinds,
+) -> PushReport:
     """Push the store at a path, as `push` does; where its process died, that is written down first.
 
     Raises StoreError for a store that can't be opened.
@@ -73,7 +87,7 @@ def push_path(path: str, target: Store, listener: Listener = lambda *_: None) ->
         with suppress(LockedStore, DamagedStore), Store.open(path, write=True) as source:
             settle(source)
     with Store.open(path) as source:
-        return push(source, target, listener)
+        return push(source, target, listener, kinds_of)
 
 
 def _says_running(source: Store) -> set[int]:
@@ -82,7 +96,12 @@ def _says_running(source: Store) -> set[int]:
     return {row.id for row in rows}
 
 
-def push(source: Store, target: Store, listener: Listener = lambda *_: None) -> PushReport:
+def push(
+    source: Store,
+    target: Store,
+    listener: Listener = lambda *_: None,
+    kinds_of: KindsOf = no_kinds,
+) -> PushReport:
     """Send what is new in `source`; each recording whole, or not at all.
 
     Replays are left out: they are checks that were made here.  What can't be read is in the report;
@@ -99,6 +118,8 @@ def push(source: Store, target: Store, listener: Listener = lambda *_: None) -> 
         return report
     blobs = SourceBlobs(source)
     for each in wanted:
+        kinds = kinds_of(source, each.row.id) if each.later.failures else {}
+        each = replace(each, later=replace(each.later, kinds=kinds))
         try:
             _push_one(source, blobs, target, each, known, report, listener)
         except (UnreadableSource, DamagedStore) as error:  # of this recording: nothing was written
@@ -110,9 +131,16 @@ def _found(source: Store, report: PushReport) -> Iterator[_Found]:
     """Yield the recordings that have ended, with what came to them since."""
     table = schema.recordings
     with source.as_far_as_readable() as unreadable:
-        rows = source.rows(select(table).where(table.c.kind != "replay").order_by(table.c.id))
+        is_wanted = table.c.kind.is_distinct_from("replay")  # one without a kind is refused
+        rows = source.rows(select(table).where(is_wanted).order_by(table.c.id))
     report.refused += unreadable
+    numbers = Counter(row.id for row in rows)
     for row in rows:
+        if numbers[row.id] > 1:
+            report.refused.append(
+                f"recording {row.id}: {source.target} has several of that number."
+            )
+            continue
         if row.status == "running":
             report.running += 1
             continue
@@ -136,11 +164,14 @@ def _push_one(
     if found.identity in known:
         with reading():
             layout = read_layout(source, found.row.id)
+            ids = {**layout, "recordings": [found.row.id]}
+            later.check(source.target, ids)
             named = blobs.named_by(later.texts())
         report.added += send_later(found.identity, later, layout, blobs, named, target)
         return
     with reading():
         rows = read(source, found.row)
+        later.check(source.target, rows.ids)
         named = blobs.named_by([*rows.texts(), *later.texts()])
     number = send_recording(rows, later, found.identity, blobs, named, target)
     if number is None:

@@ -5,7 +5,7 @@ A row that a server would not take is refused here, before anything is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -37,6 +37,16 @@ class RecordingRows(NamedTuple):
     tables: Mapping[str, Sequence[Values]]
     configs: Mapping[int, Sequence[ConfigEntry]]
 
+    @property
+    def ids(self) -> Mapping[str, Collection[int]]:
+        """The ids of the rows of each table that others refer to."""
+        found: dict[str, Collection[int]] = {
+            name: {row["id"] for row in rows}
+            for name, rows in self.tables.items()
+            if "id" in schema.metadata.tables[name].c
+        }
+        return {**found, "recordings": {self.recording["id"]}, "configs": self.configs.keys()}
+
     def texts(self) -> Iterator[str]:
         """Yield the texts of all rows, in which digests may stand."""
         yield from texts(schema.recordings, self.recording)
@@ -46,14 +56,35 @@ class RecordingRows(NamedTuple):
 
 
 def read(source: Store, row: Row[Any]) -> RecordingRows:
-    """Read what a row of `recordings` stands for.  Raises StoreError where a part can't be read."""
+    """Read what a row of `recordings` stands for.
+
+    Raises StoreError where a part can't be read, or refers to rows of another recording.
+    """
     tables = {
         table.name: read_rows(source, select(table).where(owned(table, row.id)))
         for table in schema.OF_A_RECORDING
     }
     wanted = {found["config_id"] for found in tables["compiles"]} - {None}
     recording = _values(source.target, schema.recordings, row) | {"replay_of": None}
-    return RecordingRows(recording, tables, _configs(source, wanted))
+    found = RecordingRows(recording, tables, _configs(source, wanted))
+    for table in schema.OF_A_RECORDING:
+        check_references(source.target, table, tables[table.name], found.ids)
+    return found
+
+
+def check_references(
+    target: str, table: Table, rows: Sequence[Values], ids: Mapping[str, Collection[int]]
+) -> None:
+    """Raise DamagedStore where rows refer to what is not there, by the ids of each table."""
+    for column in table.c:
+        for key in column.foreign_keys:
+            known = ids[key.column.table.name]
+            for row in rows:
+                if row[column.name] is not None and row[column.name] not in known:
+                    raise DamagedStore(
+                        f"{target} has a row of {table.name} whose {column.name} is "
+                        f"{row[column.name]}, which its recording does not have."
+                    )
 
 
 Layout = dict[str, list[int]]
@@ -142,7 +173,8 @@ def _is_text(value: object) -> bool:
 def _configs(source: Store, wanted: set[int]) -> dict[int, Sequence[ConfigEntry]]:
     found: dict[int, Sequence[ConfigEntry]] = {}
     table = schema.config_entries
-    for number in sorted(wanted):
+    known = {row.id for row in source.rows(select(schema.configs.c.id))}
+    for number in sorted(wanted & known):
         rows = source.rows(select(table).where(table.c.config_id == number))
         for row in rows:
             _check(source.target, table, dict(row._mapping) | {"value": json_text(row.value)})

@@ -19,6 +19,7 @@ from torchreel.store import schema
 from torchreel.store.blobs import packing
 from torchreel.store.blobs.packs import OpenPack
 from torchreel.store.database import Store
+from torchreel.store.failures.kinds import FailureKind
 from torchreel.store.sending.contents import SourceBlobs
 from torchreel.store.sending.later import LaterRows
 from torchreel.store.sending.rows import Layout, RecordingRows, Values, read_layout
@@ -187,10 +188,16 @@ def _write(writer: Writer, rows: RecordingRows, number: int) -> Ids:
 def _write_later(writer: Writer, later: LaterRows, recording: int, ids: Ids) -> int:
     """Write failures, cases, reductions and findings; return how many rows of these are new."""
     count = 0
+    kinds = {kind.digest: kind.document for kind in later.kinds.values()}
+    for digest in sorted(filter(None, kinds)):  # in one order: see `_put`
+        writer.put("kinds", digest=digest, document=kinds[digest])
     for identity, row in later.failures:
         place = {name: ids[f"{name}s"].get(row[f"{name}_id"]) for name in ("compile", "checkpoint")}
         moved = {**row, "recording_id": recording, **{f"{k}_id": v for k, v in place.items()}}
-        count += _add_once(writer, identity, "failure", recording, moved) is not None
+        number = _add_once(writer, identity, "failure", recording, moved)
+        if number is not None:
+            count += 1
+            _add_kind(writer, number, later.kinds.get(row["id"]))
     owners = {id_: _failure(writer, identity) for id_, identity in later.owners.items()}
     for row in later.cases:
         writer.put("cases", **{**row, "failure_id": owners.get(row["failure_id"])})
@@ -206,6 +213,12 @@ def _write_later(writer: Writer, later: LaterRows, recording: int, ids: Ids) -> 
     for identity, row in later.findings:
         count += _add_once(writer, identity, "finding", recording, row) is not None
     return count
+
+
+def _add_kind(writer: Writer, failure: int, kind: FailureKind | None) -> None:
+    if kind is not None:
+        row = {"failure_id": failure, "rules": kind.rules, "kind": kind.digest}
+        writer.add_many("failure_kinds", [row])
 
 
 def _add_once(writer: Writer, identity: str, kind: str, recording: int, row: Values) -> int | None:

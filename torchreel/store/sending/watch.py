@@ -14,7 +14,7 @@ from typing import Protocol
 
 from torchreel.errors import MissingStore, StoreError, UsageError
 from torchreel.store.database import APPENDING, Store
-from torchreel.store.sending.push import PushReport, push_path
+from torchreel.store.sending.push import KindsOf, PushReport, no_kinds, push_path
 
 _LONGEST_WAIT = 300.0
 """Seconds between two tries to reach a server that is not there, at most."""
@@ -39,15 +39,21 @@ class PushWatcher(Protocol):
         """Note that the other store can't be written to; it is tried again."""
 
 
-def push_all(sources: Sequence[str], to: str, reporter: PushWatcher) -> None:
+def push_all(
+    sources: Sequence[str], to: str, reporter: PushWatcher, kinds_of: KindsOf = no_kinds
+) -> None:
     """Push each store.  Raises StoreError where the other one can't be written to."""
     with _opened(sources, to) as target:
         for source in sources:
-            _push(source, target, reporter)
+            _push(source, target, reporter, kinds_of)
 
 
 def push_until_stopped(
-    sources: Sequence[str], to: str, every: float, reporter: PushWatcher
+    sources: Sequence[str],
+    to: str,
+    every: float,
+    reporter: PushWatcher,
+    kinds_of: KindsOf = no_kinds,
 ) -> None:
     """Push each store again and again, until SIGINT or SIGTERM, and then once more.
 
@@ -60,7 +66,7 @@ def push_until_stopped(
         while True:
             last = stop.is_set()
             try:
-                _push_changed(sources, to, reporter, done)
+                _push_changed(sources, to, reporter, done, kinds_of)
                 wait = every
             except StoreError as error:
                 if last:
@@ -73,7 +79,11 @@ def push_until_stopped(
 
 
 def _push_changed(
-    sources: Sequence[str], to: str, reporter: PushWatcher, done: dict[str, Stamp]
+    sources: Sequence[str],
+    to: str,
+    reporter: PushWatcher,
+    done: dict[str, Stamp],
+    kinds_of: KindsOf,
 ) -> None:
     stamps = {source: _stamp(source) for source in sources}
     changed = [source for source in sources if stamps[source] != done.get(source)]
@@ -81,13 +91,18 @@ def _push_changed(
         return
     with _opened(sources, to) as target:
         for source in changed:
-            report = _push(source, target, reporter, is_awaited=True)
+            report = _push(source, target, reporter, kinds_of, is_awaited=True)
             if report is not None and not report.running:
                 done[source] = stamps[source]
 
 
 def _push(
-    source: str, target: Store, reporter: PushWatcher, *, is_awaited: bool = False
+    source: str,
+    target: Store,
+    reporter: PushWatcher,
+    kinds_of: KindsOf,
+    *,
+    is_awaited: bool = False,
 ) -> PushReport | None:
     try:
         # Opened here for its errors: those of the target are raised.
@@ -96,7 +111,7 @@ def _push(
         if not (is_awaited and isinstance(error, MissingStore)):
             reporter.refused(source, error)
         return None
-    report = push_path(source, target, partial(reporter.sent, source))
+    report = push_path(source, target, partial(reporter.sent, source), kinds_of)
     reporter.pushed(source, report)
     return report
 

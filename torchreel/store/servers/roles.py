@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, Table, text
 
 from torchreel.errors import UsageError
-from torchreel.store.schema import blobs, configs, metadata, origins
+from torchreel.store.schema import blobs, configs, kinds, metadata, origins
 
 APPEND, READ, DELETE = "torchreel_append", "torchreel_read", "torchreel_delete"
 ROLES = {
@@ -53,7 +53,7 @@ def statements(schema: str = "public") -> Iterator[str]:
 def _of_pusher(table: Table) -> list[str]:
     """Return the columns that a push reads: numbers of rows, and digests of what is there."""
     found = [column.name for column in table.c if column.name == "id" or column.foreign_keys]
-    if table in (blobs, configs, origins):
+    if table in (blobs, configs, kinds, origins):
         found.append("digest")
     return [*found, "row_id"] if table is origins else found
 
