@@ -140,6 +140,18 @@ def test_an_identity_in_a_name_may_be_an_address_of_few_digits() -> None:
     assert log(9_437_184, 9_437_184) != log(9_437_184, 61_437_184)
 
 
+def test_a_name_may_hold_two_identities() -> None:
+    """That of an optimizer's state is of the optimizer and of what refers to it."""
+
+    def log(*numbers: tuple[int, int]) -> list[bytes]:
+        names = [f"__optimizer_{one}_{other}_c4" for one, other in numbers]
+        return texts(*(event("output_graph.global", {"names": name}) for name in names))
+
+    one, other = (139723587942480, 139723542111200), (140275345322704, 140275310877100)
+    assert log(one) == log(other)
+    assert log(one, one) != log(one, other)
+
+
 def test_a_set_of_objects_has_no_order_in_a_guard() -> None:
     """It prints in the order of the addresses of what is in it."""
     one = "G['t'] == frozenset({<class 'list'>, <function named at 0x7fd4f2b1b9c0>})"

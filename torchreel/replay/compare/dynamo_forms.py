@@ -18,7 +18,7 @@ from torchreel.store.records import Event
 _NAMES = re.compile(
     # Names of globals (OutputGraph.install_global_by_id) end in the id of the value, an address: of
     # seven digits for what is in the interpreter itself, where that is not relocated.
-    r"(?P<before>_(?=\d{7,}_c\d)|___unnamed_scope_|__builtins_dict___)(?P<number>\d+)"
+    r"(?P<before>_(?=\d{7,}(?:_\d{7,})?_c\d)|___unnamed_scope_|__builtins_dict___)(?P<number>\d+)"
 )
 _IDENTITIES = re.compile(
     r"(?P<before>"
