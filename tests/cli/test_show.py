@@ -1,6 +1,8 @@
 """`torchreel show`: the overview and each of its parts."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,24 @@ def test_the_overview_tells_all_that_is_known(run: Run, store: Path) -> None:
     ):
         assert fact in told, fact
     assert result.err == f"next: torchreel minify {store}#1/0/1\n"
+
+
+def test_a_message_does_not_repeat_the_exception_that_it_was_raised_for(
+    run: Run, store: Path
+) -> None:
+    """Dynamo puts what a backend raised into the message of its own exception."""
+    chain = [
+        {"type": "BackendCompilerFailed", "message": "backend='mine' raised:"},
+        {"type": "RuntimeError", "message": "no sin here"},
+    ]
+    message = "backend='mine' raised:\nRuntimeError: no sin here\nand more of it"
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(
+            "UPDATE failures SET chain = ?, message = ?", (json.dumps(chain), message)
+        )
+    out = run("show", store).out
+    assert out.count("RuntimeError: no sin here") == 1
+    assert "    and more of it\n" in out
 
 
 def test_a_compile_that_did_not_fail_has_something_else_next(run: Run, store: Path) -> None:

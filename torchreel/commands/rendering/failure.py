@@ -24,11 +24,13 @@ def print_failure(store: Store, row: Compile) -> None:
         return
     streams.result()
     streams.result(f"failure: {found.failure_class} in stage {_where(found)}", style="bold red")
-    for kind, message in _chain(found):
-        streams.result(f"  {kind}: {shortened(message, 200)}".rstrip(": "))
-    lines = found.message.strip().splitlines()
-    if len(lines) > 1:
-        streams.block(visible_block("\n".join(f"    {line}" for line in lines[1:_LINES])))
+    links = [f"{kind}: {shortened(message, 200)}".rstrip(": ") for kind, message in _chain(found)]
+    for link in links:
+        streams.result(f"  {link}")
+    # Dynamo puts the exception of a backend into the message of its own.
+    lines = [line for line in found.message.strip().splitlines()[1:_LINES] if line not in links]
+    if any(line.strip() for line in lines):
+        streams.block(visible_block("\n".join(f"    {line}" for line in lines)))
     print_signature(found.signature)
 
 
