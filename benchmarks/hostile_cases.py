@@ -14,6 +14,7 @@ less than half could be read.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
@@ -85,7 +86,8 @@ def reduce_all(
 
 
 def _case(document: Any) -> Case:
-    case = Case.from_checkpoint(CheckpointDoc.from_json(document))
+    data = json.dumps(document).encode()  # as a store has it: keys are text
+    case = Case.from_checkpoint(CheckpointDoc.from_bytes(data))
     found = case_from_bytes(case.to_bytes())
     assert isinstance(found, Case), "its document says so"
     return found

@@ -51,6 +51,7 @@ def assert_contract(item: Pass, case: Case, some: list[Edit]) -> Case | None:
     if candidate is not None:
         assert candidate.digest != case.digest
         assert_well_formed(candidate)
+        candidate.checkpoint.check()  # it may be stored, and read again
         again = item.apply(case, some)
         assert again is not None
         assert again.to_bytes() == candidate.to_bytes()

@@ -73,32 +73,37 @@ class CheckpointDoc:
             doc = parse_json(data)
         except ValueError as error:
             raise UnsupportedError(f"the checkpoint is not JSON: {error}") from error
-        return cls.from_json(doc)
+        found = cls.from_json(doc)
+        found.check()
+        return found
 
     @classmethod
     def from_json(cls, doc: Json) -> CheckpointDoc:
-        """Return the checkpoint of a parsed document.
+        """Return the checkpoint of a parsed document, its descriptions as they are (`check`).
 
         Raises `UnsupportedError` as `from_bytes` does.
         """
         if not isinstance(doc, Mapping) or doc.get("entry") not in ENTRIES:
             raise UnsupportedError("the blob is not a checkpoint of a kind that this version knows")
         graph = GraphDoc.from_json(doc.get("graph"))
-        graph.check()
-        found = cls(
+        graph.check_order()
+        return cls(
             str(doc["entry"]), str(doc.get("partition", "")), graph,
             tuple(_list(doc, "inputs")), _object(doc, "shape_env"), tuple(_list(doc, "config")),
             _object(doc, "ambient"), _object(doc, "extra"),
         )  # fmt: skip
-        found._check()
-        return found
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise `UnsupportedError` for malformed descriptions, hints or entries of a config.
+
+        Whatever a store holds is checked once; candidates that are made of it are not.
+        """
         if len(self.inputs) != len(self.graph.placeholders):
             raise UnsupportedError(
                 f"the checkpoint has {len(self.inputs)} inputs for a graph of "
                 f"{len(self.graph.placeholders)}"
             )
+        self.graph.check_values()
         for description in self.inputs:
             check_description(description)
         config.check_entries(self.config)

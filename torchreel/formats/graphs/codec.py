@@ -99,7 +99,7 @@ def _in_order(mapping: Mapping[str, Json], order: Json) -> Mapping[str, Json]:
     """Return a mapping in a recorded order of its keys."""
     if order is None:
         return mapping
-    if not isinstance(order, list) or set(order) != set(mapping):
+    if not isinstance(order, list) or sorted(map(str, order)) != sorted(mapping):
         raise UnsupportedError(f"malformed order of keywords {order!r:.80}")
     return {str(key): mapping[str(key)] for key in order}
 
@@ -193,9 +193,8 @@ class GraphDoc:
             _mapping(data.get("extra")),
         )
 
-    def check(self) -> None:
-        """Raise `UnsupportedError` where a node uses one that does not come before it, or has a
-        malformed value.
+    def check_order(self) -> None:
+        """Raise `UnsupportedError` where a node uses one that does not come before it.
 
         Whoever walks the nodes of a checkpoint may rely on it; a damaged store may say anything.
         """
@@ -207,10 +206,16 @@ class GraphDoc:
             if node.name in known:
                 raise UnsupportedError(f"two nodes of a graph are called {node.name!r:.60}")
             known.add(node.name)
+        for module in self.modules.values():
+            module.check_order()
+
+    def check_values(self) -> None:
+        """Raise `UnsupportedError` where the description of a node's value is malformed."""
+        for node in self.nodes:
             if node.value is not None:
                 check_description(node.value)
         for module in self.modules.values():
-            module.check()
+            module.check_values()
 
     def stored(self) -> dict[str, Json]:
         """Return the graph as data in the form that is stored: `to_json`, each stack once."""

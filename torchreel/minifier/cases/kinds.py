@@ -106,7 +106,10 @@ def case_from_bytes(data: bytes) -> AnyCase:
         document = parse_json(data)
     except ValueError as error:
         raise UnsupportedError(f"the document of a case is not JSON: {error}") from error
-    return case_from_json(document).with_imports(())
+    case = case_from_json(document)
+    if isinstance(case, Case):
+        case.checkpoint.check()
+    return case.with_imports(())
 
 
 def _kind(data: Json) -> str:

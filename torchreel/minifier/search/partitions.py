@@ -23,6 +23,7 @@ def part_of(case: Case, document: Json) -> Case | None:
     if document is None:
         return None
     doc = CheckpointDoc.from_json(document)
+    doc.check()
     doc = replace(doc, config=case.checkpoint.config, ambient=case.checkpoint.ambient)
     harness: Harness = "compile" if case.harness == "train" else case.harness
     part = Case.from_checkpoint(doc, harness, imports=case.imports)
