@@ -15,7 +15,7 @@ from torch._dynamo.backends.debugging import aot_eager
 import torchreel
 from tests.minifier.accuracy.test_analyze import Here
 from tests.minifier.recorded import record
-from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError, UsageError
+from torchreel.errors import NotReproduced, UntrustedError, UsageError
 from torchreel.minifier.accuracy import analyze as analyzing
 from torchreel.minifier.accuracy.analyze import analyze
 from torchreel.minifier.accuracy.wrong_results import find_difference
@@ -128,7 +128,7 @@ def test_the_programs_own_backend(tmp_path: Path) -> None:
     with Store.open(path, write=True) as store:
         without = replay(store, the_compile(store))
         verdict = replay(store, the_compile(store), trust=True)
-        with pytest.raises(UnsupportedError, match=r"splitting\.<locals>\.backend"):
+        with pytest.raises(UntrustedError, match=r"splitting\.<locals>\.backend"):
             minify(store)
         reduction = minify(store, options=MinifyOptions(trust=True))
     assert without.verdict == REFUSED

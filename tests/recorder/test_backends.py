@@ -77,7 +77,7 @@ def raising(error: BaseException) -> Any:
     ("error", "outcome", "status"),
     [
         (ValueError("I do not like this graph"), "failed", "failed"),
-        (SkipFrame("leave it"), "skip", "ok"),
+        (SkipFrame("leave it"), "skip", "skipped"),
         (DynamicOutputShapeException(torch.ops.aten.nonzero.default), "fallback", "skipped"),
     ],
 )
