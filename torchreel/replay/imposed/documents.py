@@ -17,7 +17,7 @@ from torchreel.replay.imposed.policies import with_policies
 from torchreel.store.database import Store
 from torchreel.store.records import Checkpoint, Compile
 
-_MARKS = [f'"{key}":'.encode() for key in (OPERATORS, SAVE_POLICY)]
+_MARKS = {key: f'"{key}":'.encode() for key in (OPERATORS, SAVE_POLICY)}
 _OPERATOR = re.compile(rb'"(op:[\w.]+)"')
 
 
@@ -29,14 +29,15 @@ def document(store: Store, compile: Compile, row: Checkpoint) -> CheckpointDoc:
 def document_bytes(store: Store, compile: Compile, row: Checkpoint) -> bytes:
     """Return the same as bytes: those of the store where there is nothing to be joined."""
     data = store.read_blob(row.digest)
-    if not any(mark in data for mark in _MARKS) and not _names_custom(data):
+    if not any(mark in data for mark in _MARKS.values()) and not _names_custom(data):
         return data
     return _joined(store, compile, data).to_bytes()
 
 
 def _joined(store: Store, compile: Compile, data: bytes) -> CheckpointDoc:
     doc = CheckpointDoc.from_bytes(data)
-    if _names_custom(data):
+    # A graph of Dynamo's may call the packet of an operator, whose overload it does not name.
+    if _MARKS[OPERATORS] in data or _names_custom(data):
         doc = with_operators(store, compile, doc)
     return with_policies(store, compile, doc)
 
