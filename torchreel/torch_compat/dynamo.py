@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from types import CellType, CodeType, FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -253,10 +254,29 @@ def _profile() -> Mapping[Any, Any]:
         return {}
     path = pgo.code_state_path(pgo.format_cache_key(job))
     try:
-        found = {} if path is None else pickle.loads(Path(path).read_bytes())
-    except (OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError, ValueError):
+        found = {} if path is None else _ProfileReader(BytesIO(Path(path).read_bytes())).load()
+    except (OSError, pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError):
         return {}  # torch goes on without it as well
     return found if isinstance(found, Mapping) else {}
+
+
+class _ProfileReader(pickle.Unpickler):
+    """Reads a profile of sizes, and makes nothing but what one is made of."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return one of torch's records of sizes.  Raises UnpicklingError for anything else."""
+        from torch._dynamo import pgo
+
+        if (module, name) == ("collections", "defaultdict"):
+            return defaultdict
+        if module == pgo.__name__ and name in _PROFILE:
+            return getattr(pgo, name)
+        raise pickle.UnpicklingError(f"a profile of sizes holds no {module}.{name}")
+
+
+_PROFILE = (
+    "AutoDynamic", "AutoUnset", "CodeId", "CodeState", "FrameStateSizeEntry", "InferStride",
+)  # fmt: skip
 
 
 def _seen(entry: Any) -> Json:
