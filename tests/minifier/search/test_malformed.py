@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.minifier.hand_made import BUG, Predicate, chain, functions_of
 from tests.minifier.real import case_from, planted
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.results.verdicts import OracleReport, raise_refusal
 from torchreel.minifier.search.search import Search
+from torchreel.minifier.storage.journal import MemoryJournal
 
 MALFORMED = OracleReport("invalid", detail="unknown kind of node 'absurd'", stage="decode")
 
@@ -50,3 +52,21 @@ def test_a_search_refuses_what_cannot_be_built() -> None:
 )
 def test_what_was_run_is_not_refused(reports: Sequence[OracleReport]) -> None:
     raise_refusal(reports)
+
+
+class Exchanging(MemoryJournal):
+    """Knows every verdict, and gives one large case for each digest, as a stranger's store may."""
+
+    def verdict(self, case: AnyCase) -> OracleReport | None:
+        return Predicate(lambda one: "relu" in functions_of(one)).judge(case)
+
+    def accepted(self, digest: str) -> AnyCase | None:
+        return chain(["sin", "relu", "cos"])
+
+
+def test_a_case_under_the_digest_of_another_is_not_gone_on_from() -> None:
+    """The search would go from the small one to the large one, and never end."""
+    oracle = Predicate(lambda case: "relu" in functions_of(case))
+    found = Search(oracle, BUG, journal=Exchanging()).run(chain(["sin", "relu", "cos"]))
+    assert isinstance(found.case, Case)
+    assert functions_of(found.case) == ["relu"]

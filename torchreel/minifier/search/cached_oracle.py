@@ -104,7 +104,7 @@ class CachedOracle:
         """Return the case with what its run computed: the same object each time."""
         found = self._fresh.get(case.digest)
         if found is None:
-            found = self._with_values(case.digest) or case.refreshed(report.values)
+            found = self._with_values(case) or case.refreshed(report.values)
             self._fresh[case.digest] = found
             while len(self._fresh) > _MOST_FRESH:
                 del self._fresh[next(iter(self._fresh))]
@@ -112,7 +112,7 @@ class CachedOracle:
 
     def _is_lost(self, case: AnyCase, known: OracleReport) -> bool:
         """Return True if the document of a case that has to be gone on from was dropped."""
-        return known.verdict == "same" and self._with_values(case.digest) is None
+        return known.verdict == "same" and self._with_values(case) is None
 
     def _repeated(self, case: AnyCase) -> OracleReport:
         """Run a case as often as it takes to see it fail, or to believe that it does not."""
@@ -160,11 +160,16 @@ class CachedOracle:
 
     def accepted(self, case: AnyCase) -> AnyCase:
         """Return a case that failed with the signature, with fresh descriptions of its values."""
-        found = self._with_values(case.digest)
-        return case if found is None else found.with_imports(case.imports)
+        found = self._with_values(case)
+        return case if found is None else found
 
-    def _with_values(self, digest: str) -> AnyCase | None:
-        return self._failed.get(digest) or self.journal.accepted(digest)
+    def _with_values(self, case: AnyCase) -> AnyCase | None:
+        """Return the same case as it failed; None where a store keeps another under its digest."""
+        found = self._failed.get(case.digest) or self.journal.accepted(case.digest)
+        if found is None:
+            return None
+        found = found.with_imports(case.imports)
+        return found if found.digest == case.digest else None
 
     def observed(self, cases: Sequence[AnyCase]) -> list[Signature]:
         """Return the other signatures with which cases that were judged have failed."""
