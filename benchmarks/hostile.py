@@ -132,7 +132,7 @@ class Range:
     def _warm(self) -> None:
         """Import what torch imports at its first use: it is no graph's doing."""
         from torchreel.replay.child import restore
-        from torchreel.torch_compat import dispatcher
+        from torchreel.torch_compat.operators import dispatcher
 
         dispatcher.register_operators()
         restore.restore(self.doc)

@@ -21,7 +21,8 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.formats import numpy_calls, targets
 from torchreel.formats.allowed import functions, members
-from torchreel.torch_compat import dispatcher, dynamo
+from torchreel.torch_compat import dynamo
+from torchreel.torch_compat.operators import dispatcher
 
 MARK = "canary_7c1e"
 """In every text that is a program, and the name of what it would leave behind."""

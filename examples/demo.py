@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchreel.torch_compat import releases
+from torchreel.torch_compat.versions import releases
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = Path("demo-output")

@@ -24,10 +24,10 @@ from torchreel.sandbox import filesystem, missing
 from torchreel.store import Store
 from torchreel.store.addressing import default_store
 from torchreel.store.passwords import hidden
-from torchreel.torch_compat import releases
-from torchreel.torch_compat.names import State as NameState
-from torchreel.torch_compat.names import TorchName
-from torchreel.torch_compat.used import missing_names, names_used
+from torchreel.torch_compat.versions import releases
+from torchreel.torch_compat.versions.names import State as NameState
+from torchreel.torch_compat.versions.names import TorchName
+from torchreel.torch_compat.versions.used import missing_names, names_used
 
 State = Literal["ok", "missing", "warning"]
 

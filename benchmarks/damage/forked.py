@@ -43,7 +43,8 @@ def warm_up() -> None:
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
     from torchreel import sandbox
-    from torchreel.torch_compat import configs, dispatcher
+    from torchreel.torch_compat import configs
+    from torchreel.torch_compat.operators import dispatcher
 
     sandbox.prepare()
     configs.config_modules()

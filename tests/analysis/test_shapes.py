@@ -17,7 +17,7 @@ from tests.store import rows
 from torchreel.analysis.differences import differences
 from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table, walk
-from torchreel.analysis.steps import told
+from torchreel.analysis.why.steps import told
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.formats import symbols
 from torchreel.formats.sources import decode_source, expand_source

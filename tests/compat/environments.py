@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchreel.errors import EnvironmentFailed
 from torchreel.releases import environments
-from torchreel.torch_compat.releases import KNOWN
+from torchreel.torch_compat.versions.releases import KNOWN
 
 __all__ = ["ROOT", "VERSIONS", "EnvironmentFailed", "python_of"]
 ROOT = Path(__file__).parents[2]

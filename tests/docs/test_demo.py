@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchreel.torch_compat import releases
+from torchreel.torch_compat.versions import releases
 
 demo = importlib.import_module("examples.demo")
 ROOT = Path(__file__).parents[2]

@@ -3,8 +3,8 @@
 import torch
 
 from tests.recorder.conftest import Record
-from torchreel.analysis import causes
 from torchreel.analysis.skipped import verb_of, why_skipped
+from torchreel.analysis.why import causes
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.store import queries
 from torchreel.store.documents.jsontypes import canonical_json, parse_json

@@ -12,7 +12,7 @@ import pytest
 from torchreel.errors import EnvironmentFailed, UsageError
 from torchreel.releases import environments
 from torchreel.releases.environments import VERSIONS, look_into, make, wanted_versions
-from torchreel.torch_compat.releases import KNOWN
+from torchreel.torch_compat.versions.releases import KNOWN
 
 
 @pytest.fixture

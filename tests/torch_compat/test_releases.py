@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.compat.environments import VERSIONS
-from torchreel.torch_compat import releases
-from torchreel.torch_compat.names import TorchName, attachable, state_of
-from torchreel.torch_compat.releases import Release, of_version, parse
+from torchreel.torch_compat.versions import releases
+from torchreel.torch_compat.versions.names import TorchName, attachable, state_of
+from torchreel.torch_compat.versions.releases import Release, of_version, parse
 
 ROOT = Path(__file__).parents[2]
 EVERYWHERE = TorchName("torch._ops", "OpOverload", "a test")

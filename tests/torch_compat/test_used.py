@@ -5,11 +5,11 @@
 
 import pytest
 
-from torchreel.torch_compat import used
-from torchreel.torch_compat.bounded import BOUNDED
-from torchreel.torch_compat.names import state_of
-from torchreel.torch_compat.releases import KNOWN, Installed, installed, parse
-from torchreel.torch_compat.used import is_in_torch, missing_names, names_in, names_used
+from torchreel.torch_compat.versions import used
+from torchreel.torch_compat.versions.bounded import BOUNDED
+from torchreel.torch_compat.versions.names import state_of
+from torchreel.torch_compat.versions.releases import KNOWN, Installed, installed, parse
+from torchreel.torch_compat.versions.used import is_in_torch, missing_names, names_in, names_used
 
 SOURCE = """
 from __future__ import annotations

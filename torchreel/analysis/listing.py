@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torchreel.analysis import causes, skipped
+from torchreel.analysis import skipped
+from torchreel.analysis.why import causes
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.records import Compile, Failure, Graph, Recording, Stage

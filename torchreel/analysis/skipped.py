@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchreel.analysis.frames import shortened
+from torchreel.analysis.why.frames import shortened
 from torchreel.events.frames import CacheSize, FrameSkip, GraphBreak
 from torchreel.store import queries
 from torchreel.store.database import Store

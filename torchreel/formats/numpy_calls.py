@@ -21,7 +21,7 @@ from torchreel.errors import ForbiddenError, UnsupportedError
 from torchreel.formats.allowed import functions, kinds, strings
 from torchreel.formats.allowed.kinds import ValueKind
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import numpy_code
+from torchreel.torch_compat.graph_calls import numpy_code
 
 TAG = "numpy:"
 FUNCTION, OPERATOR, METHOD, ATTRIBUTE = "function", "operator", "method", "attribute"

@@ -21,8 +21,10 @@ import torch._ops
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.formats import autograd_nodes, backward_prologues, numpy_calls
 from torchreel.formats.allowed import functions
-from torchreel.torch_compat import dispatcher, dynamo, fx, local_functions
-from torchreel.torch_compat.local_functions import MARK
+from torchreel.torch_compat import dynamo, fx
+from torchreel.torch_compat.graph_calls import local_functions
+from torchreel.torch_compat.graph_calls.local_functions import MARK
+from torchreel.torch_compat.operators import dispatcher
 
 Target = functions.Target
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from torchreel.recorder import guard
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.skipped_frames import hide
-from torchreel.torch_compat import releases
-from torchreel.torch_compat.names import TorchName, attachable, resolve
+from torchreel.torch_compat.versions import releases
+from torchreel.torch_compat.versions.names import TorchName, attachable, resolve
 
 if TYPE_CHECKING:
     from torchreel.events.event import EventType

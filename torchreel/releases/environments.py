@@ -23,7 +23,7 @@ from platformdirs import user_cache_path
 from torchreel.errors import EnvironmentFailed, UsageError
 from torchreel.releases import packages
 from torchreel.releases.results import order_of
-from torchreel.torch_compat.releases import KNOWN
+from torchreel.torch_compat.versions.releases import KNOWN
 
 VERSIONS = {
     "2.9": "2.9.1",

@@ -18,10 +18,10 @@ from torch._subclasses.fake_tensor import FakeTensorConverter
 
 from torchreel.formats import sources, symbols
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import names
 from torchreel.torch_compat.fake_tensors import no_dispatch
-from torchreel.torch_compat.names import TorchName
 from torchreel.torch_compat.patching import patched
+from torchreel.torch_compat.versions import names
+from torchreel.torch_compat.versions.names import TorchName
 
 
 class TracingStopped(BaseException):

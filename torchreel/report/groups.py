@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
-from torchreel.analysis import causes
 from torchreel.analysis.event_log import CompileEventLog
-from torchreel.analysis.frames import shortened, why_graph_break
+from torchreel.analysis.why import causes
+from torchreel.analysis.why.frames import shortened, why_graph_break
 from torchreel.events.frames import CacheMiss, GraphBreak, Restart
 from torchreel.report.compiles.graphs import last_line
 from torchreel.report.compiles.rows import RecordingFacts

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from torchreel.patterns import lazy_text
-from torchreel.torch_compat import names
-from torchreel.torch_compat.names import TorchName
+from torchreel.torch_compat.versions import names
+from torchreel.torch_compat.versions.names import TorchName
 
 _TESTING, _DEBUGGING = "torch._dynamo.testing", "torch._dynamo.backends.debugging"
 

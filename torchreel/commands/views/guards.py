@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torchreel.analysis.event_log import CompileEventLog, compile_of
 from torchreel.analysis.guard_check.check import FAIL, PASS, UNKNOWN, Check, Judged, counts, judge
 from torchreel.analysis.guard_check.inputs import parse_inputs
-from torchreel.analysis.guards import is_mark, shown
+from torchreel.analysis.why.guards import is_mark, shown
 from torchreel.commands.rendering import listing, lost, streams
 from torchreel.errors import UnsupportedError
 from torchreel.store import Store

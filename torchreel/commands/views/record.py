@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from shlex import quote
 
-from torchreel.analysis import causes
+from torchreel.analysis.why import causes
 from torchreel.commands.rendering import streams
 from torchreel.commands.rendering.text import count
 from torchreel.recorder.guard import fail_open

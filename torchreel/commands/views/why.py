@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from torchreel.analysis import causes
-from torchreel.analysis import why as history
 from torchreel.analysis.event_log import texts
-from torchreel.analysis.frames import shortened
-from torchreel.analysis.steps import Step, Story
+from torchreel.analysis.why import causes
+from torchreel.analysis.why import questions as history
+from torchreel.analysis.why.frames import shortened
+from torchreel.analysis.why.steps import Step, Story
 from torchreel.commands.rendering import listing, lost, streams
 from torchreel.commands.rendering.text import count
 from torchreel.errors import UsageError

@@ -28,8 +28,9 @@ from torchreel.formats import autograd_nodes
 from torchreel.formats.allowed import kinds, members
 from torchreel.formats.allowed.kinds import ValueKind
 from torchreel.patterns import lazy_text
-from torchreel.torch_compat import dispatcher, dynamo
-from torchreel.torch_compat.local_functions import MARK, local_function
+from torchreel.torch_compat import dynamo
+from torchreel.torch_compat.graph_calls.local_functions import MARK, local_function
+from torchreel.torch_compat.operators import dispatcher
 
 Target = Callable[..., object]
 

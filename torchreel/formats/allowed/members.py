@@ -19,7 +19,7 @@ import torch
 from torchreel.errors import ForbiddenError
 from torchreel.formats.allowed import kinds
 from torchreel.formats.allowed.kinds import NO_DATA, NUMBERS, TYPES, ValueKind
-from torchreel.torch_compat import dispatcher
+from torchreel.torch_compat.operators import dispatcher
 
 
 def _words(text: str) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.formats import targets
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import exports
+from torchreel.torch_compat.export import exports
 
 Table = dict[Any, Callable[..., Any]]
 OWN = "decomposition."

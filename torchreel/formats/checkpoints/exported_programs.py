@@ -29,7 +29,8 @@ from torchreel.formats.checkpoints.decompositions import Tables
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import exports, fake_tensors, fx, shapes
+from torchreel.torch_compat import fake_tensors, fx, shapes
+from torchreel.torch_compat.export import exports
 
 KEY = "program"
 """Key in the `extra` of a checkpoint."""

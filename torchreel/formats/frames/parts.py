@@ -18,7 +18,8 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats.tensors.synthetic import with_autograd
-from torchreel.torch_compat import dispatcher, fake_tensors, fx, operator_definitions
+from torchreel.torch_compat import fake_tensors, fx
+from torchreel.torch_compat.operators import dispatcher, operator_definitions
 
 _MARKS = "_dynamo_"
 """Prefix of the attributes by which a program marks the sizes of a tensor for Dynamo."""

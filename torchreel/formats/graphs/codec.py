@@ -31,7 +31,8 @@ from torchreel.formats.tensors.synthetic import synthesise
 from torchreel.formats.values import map_tree, node_refs
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json, exact_json, parse_json
-from torchreel.torch_compat import activation_checkpoints, dynamo, fake_tensors, fx, inductor
+from torchreel.torch_compat import dynamo, fake_tensors, fx, inductor
+from torchreel.torch_compat.graph_calls import activation_checkpoints
 
 __all__ = [
     "GraphCounts", "GraphDoc", "NodeDoc", "decode_graph", "encode_graph", "map_tree", "node_refs",

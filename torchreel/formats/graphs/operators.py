@@ -17,7 +17,8 @@ from torchreel.formats import symbols, targets, values
 from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.store.documents.jsontypes import Json, canonical_json
-from torchreel.torch_compat import dispatcher, fake_tensors
+from torchreel.torch_compat import fake_tensors
+from torchreel.torch_compat.operators import dispatcher
 
 if TYPE_CHECKING:
     from torchreel.formats.graphs.codec import GraphDoc

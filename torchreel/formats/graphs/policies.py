@@ -1,7 +1,7 @@
 """The policy of a region of activation checkpointing, as the answers that it gave.
 
 Lives here: reading them out of the `extra` of the region's body, and writing them. Not here: a
-policy that answers like that (`torch_compat.activation_checkpoints`).
+policy that answers like that (`torch_compat.graph_calls`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from torchreel.errors import UnsupportedError
 from torchreel.formats.graphs import SAVE_POLICY
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import activation_checkpoints
+from torchreel.torch_compat.graph_calls import activation_checkpoints
 
 Answers = Mapping[str, tuple[str, ...]]
 """The answers of a policy, in order, by the name of the operator."""

@@ -30,7 +30,7 @@ from torchreel.formats.operators.answers import (
 )
 from torchreel.formats.operators.formulas import Formula
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import dispatcher
+from torchreel.torch_compat.operators import dispatcher
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,99}\.[A-Za-z_]\w{0,199}\.[A-Za-z_]\w{0,99}", re.ASCII)
 _LONGEST_SCHEMA = 20_000

@@ -24,7 +24,7 @@ from torchreel.releases.environments import Environment
 from torchreel.releases.results import Rechecked, Run, Survey, Tried, in_order, order_of
 from torchreel.store import Store
 from torchreel.store.records import Compile
-from torchreel.torch_compat import releases
+from torchreel.torch_compat.versions import releases
 
 # Modules of torch that run when something is compiled, and when results are compared after it.
 _COMPILER = (

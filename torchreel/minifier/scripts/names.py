@@ -20,7 +20,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier
 from torchreel.formats import targets
 from torchreel.formats.graphs.codec import GraphDoc
-from torchreel.torch_compat.local_functions import MARK
+from torchreel.torch_compat.graph_calls.local_functions import MARK
 
 _LONGEST = 41  # characters
 # Dynamo's names of inputs: l_x_, l_args_0_, l_self_modules_fc_parameters_weight_.

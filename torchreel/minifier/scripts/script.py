@@ -34,7 +34,7 @@ from torchreel.minifier.scripts.policies import Policies
 from torchreel.minifier.scripts.validation.scripts import check_script, parsed
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
-from torchreel.torch_compat.dispatcher import register_operators
+from torchreel.torch_compat.operators.dispatcher import register_operators
 
 HANG_SECONDS = 60
 """Seconds after which a repro of a hang says that it hangs, where that is enough."""

@@ -514,7 +514,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """
         found: list[object] = []
         with fail_open("operators of a bundle", quiet=True):
-            from torchreel.torch_compat.operator_definitions import definitions
+            from torchreel.torch_compat.operators.operator_definitions import definitions
 
             found = [
                 defined

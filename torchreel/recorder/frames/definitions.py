@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from torchreel.recorder.frames.secrets import is_installed
-from torchreel.torch_compat.custom_operators import implementation
+from torchreel.torch_compat.operators.custom_operators import implementation
 
 MOST_TEXT = 20_000
 """Characters of the definitions behind one exception; of more, none is kept."""

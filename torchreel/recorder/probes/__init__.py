@@ -35,7 +35,7 @@ from torchreel.recorder.probes import (
     subgraphs,
     trace,
 )
-from torchreel.torch_compat.names import State, state_of
+from torchreel.torch_compat.versions.names import State, state_of
 
 _MODULES: tuple[ModuleType, ...] = (
     dynamo,

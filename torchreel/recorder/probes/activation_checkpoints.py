@@ -41,8 +41,8 @@ _here = _Here()
 
 
 def _region(recorder: Recorder, call: Call) -> Visit:
-    from torchreel.torch_compat.activation_checkpoints import has_policy, node_under_way
     from torchreel.torch_compat.counters import checkpoint_counter
+    from torchreel.torch_compat.graph_calls.activation_checkpoints import has_policy, node_under_way
 
     outer = [name for name, *_ in _here.regions[-1:]]
     name = ".".join([*outer, node_under_way()])
@@ -82,7 +82,7 @@ class _Asked:
         result: object,
         error: BaseException | None,
     ) -> None:
-        from torchreel.torch_compat.activation_checkpoints import answer_of
+        from torchreel.torch_compat.graph_calls.activation_checkpoints import answer_of
 
         if error is None:
             recorder.note(SavePolicy(self.region, self.run, answer_of(result)), str(args[1]))

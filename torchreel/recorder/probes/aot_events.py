@@ -23,7 +23,7 @@ from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import AttachPoint, Call, Events, Visit, hide_frame, unwind
 from torchreel.recorder.event_log.spans import current_context
 from torchreel.recorder.guard import fail_open
-from torchreel.torch_compat.names import has
+from torchreel.torch_compat.versions.names import has
 
 if TYPE_CHECKING:
     from torchreel.recorder.event_log.spans import CompileEntry, Span

@@ -24,7 +24,7 @@ from torchreel.events.subgraphs import (
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 from torchreel.recorder.probes import kernels
 from torchreel.recorder.probes.guards import type_name
-from torchreel.torch_compat.names import read
+from torchreel.torch_compat.versions.names import read
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -34,16 +34,7 @@ from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.replay.accuracy.comparison import tensors_of
 from torchreel.replay.child import objects, pieces
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import (
-    aot,
-    configs,
-    dispatcher,
-    dynamo,
-    fake_tensors,
-    fx,
-    inductor,
-    shapes,
-)
+from torchreel.torch_compat import aot, configs, dynamo, fake_tensors, fx, inductor, shapes
 from torchreel.torch_compat.counters import (
     set_aot_counter,
     set_checkpoint_counter,
@@ -51,9 +42,10 @@ from torchreel.torch_compat.counters import (
     set_region_call_counter,
 )
 from torchreel.torch_compat.dynamo import set_specialized_floats
-from torchreel.torch_compat.exports import decompose
+from torchreel.torch_compat.export.exports import decompose
 from torchreel.torch_compat.fake_tensors import FakeTensorMode
 from torchreel.torch_compat.fx import last_sequence
+from torchreel.torch_compat.operators import dispatcher
 from torchreel.torch_compat.shapes import ShapeEnv
 
 _COUNTERS = {

@@ -207,7 +207,8 @@ def _import(program: str) -> None:
     import torchreel.replay.imposed.facts
     import torchreel.replay.imposed.torch_machine  # noqa: F401
     from torchreel import sandbox
-    from torchreel.torch_compat import configs, dispatcher
+    from torchreel.torch_compat import configs
+    from torchreel.torch_compat.operators import dispatcher
 
     sandbox.prepare()
     configs.config_modules()  # imports them

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TypeVar
 
 from torchreel.analysis.event_log import CompileEventLog
-from torchreel.analysis.frames import why_graph_break, why_recompile
 from torchreel.analysis.shapes import KINDS as SHAPE_KINDS
-from torchreel.analysis.specialised import why_specialised
-from torchreel.analysis.steps import Story
+from torchreel.analysis.why.frames import why_graph_break, why_recompile
+from torchreel.analysis.why.specialised import why_specialised
+from torchreel.analysis.why.steps import Story
 from torchreel.errors import DamagedStore, TorchreelError
 from torchreel.events.frames import FrameStart
 from torchreel.events.guards import Guard

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from torchreel.analysis.differences import cell
 from torchreel.analysis.event_log import CompileEventLog, texts
-from torchreel.analysis.guards import expression_of, in_sources, is_mark, shown
 from torchreel.analysis.shapes import Symbol, SymbolTable, shape_events, symbol_table, walk
-from torchreel.analysis.steps import Step, Story, step_of
-from torchreel.analysis.symbols import why_symbol
+from torchreel.analysis.why.guards import expression_of, in_sources, is_mark, shown
+from torchreel.analysis.why.steps import Step, Story, step_of
+from torchreel.analysis.why.symbols import why_symbol
 from torchreel.events.guards import Guard
 from torchreel.events.scalars import DeferredAssert
 from torchreel.events.shape_env import ShapeEnvCreate, ShapeGuard

@@ -41,8 +41,8 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import Signature, from_exception
 from torchreel.torch_compat.dynamo import forget_backends_of
-from torchreel.torch_compat.names import TorchName, resolve
 from torchreel.torch_compat.patching import patched
+from torchreel.torch_compat.versions.names import TorchName, resolve
 
 _FILE = "repro.py"
 _SHOWN = 3

@@ -20,8 +20,8 @@ from torchreel.minifier.oracle.child import code_generation
 from torchreel.recorder.attach import AttachPoint
 from torchreel.recorder.probes import aot, dynamo, export, inductor
 from torchreel.store.failures.raised import lineage
-from torchreel.torch_compat.names import resolve
 from torchreel.torch_compat.patching import patched
+from torchreel.torch_compat.versions.names import resolve
 
 # The steps of a compile, in order; two steps may belong to one stage.
 STEPS = (

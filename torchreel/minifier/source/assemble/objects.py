@@ -31,7 +31,8 @@ from torchreel.minifier.source.assemble.functions import (
 )
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.tensors import Tensors
-from torchreel.torch_compat import dispatcher, dynamo
+from torchreel.torch_compat import dynamo
+from torchreel.torch_compat.operators import dispatcher
 
 _SINGLE = (torch.dtype, torch.layout, torch.memory_format)
 _SHARED = (list, dict, set, collections.deque)

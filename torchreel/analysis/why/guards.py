@@ -12,9 +12,9 @@ from functools import cached_property
 
 from torchreel.analysis.event_log import CompileEventLog, texts
 from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table
-from torchreel.analysis.specialised import why_specialised
-from torchreel.analysis.steps import Step, Story, step_of
-from torchreel.analysis.symbols import mentions
+from torchreel.analysis.why.specialised import why_specialised
+from torchreel.analysis.why.steps import Step, Story, step_of
+from torchreel.analysis.why.symbols import mentions
 from torchreel.errors import UsageError
 from torchreel.events.guards import Guard
 from torchreel.events.scalars import DeferredAssert

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.shapes import Symbol, shape_events, walk
-from torchreel.analysis.steps import Step, Story, step_of
+from torchreel.analysis.why.steps import Step, Story, step_of
 from torchreel.events.scalars import SymbolicScalar
 from torchreel.events.shape_env import Replacement, ShapeEnvCall, ShapeEnvCreate, ZeroOne
 from torchreel.store.documents.jsontypes import Json

@@ -5,7 +5,7 @@ names that all known releases have, which the source itself tells (`used`); name
 replaces and that are asked for by declaration (`names`), which stand where they are used.
 """
 
-from torchreel.torch_compat.names import TorchName
+from torchreel.torch_compat.versions.names import TorchName
 
 BOUNDED = (
     TorchName(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchreel.torch_compat.names import TorchName
+from torchreel.torch_compat.versions.names import TorchName
 
 EXPORT = TorchName("torch.export._trace", "_export", "what torch.export.export calls")
 OPTIONS = (

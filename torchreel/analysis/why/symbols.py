@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from torchreel.analysis.differences import spelled_range
 from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.shapes import Symbol, SymbolTable, shape_events, symbol_table
-from torchreel.analysis.steps import Story, step_of
+from torchreel.analysis.why.steps import Story, step_of
 from torchreel.errors import UsageError
 from torchreel.events.event import EventType
 from torchreel.events.scalars import (

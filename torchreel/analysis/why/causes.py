@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchreel.analysis.event_log import texts
-from torchreel.analysis.frames import shortened
-from torchreel.analysis.steps import Story
+from torchreel.analysis.why.frames import shortened
+from torchreel.analysis.why.steps import Story
 from torchreel.events.frames import CacheMiss, GraphBreak
 from torchreel.store import queries
 from torchreel.store.addressing import without_event

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Collection, Iterable
 from typing import Any, Literal, NamedTuple
 
-from torchreel.torch_compat import releases
-from torchreel.torch_compat.releases import Installed
+from torchreel.torch_compat.versions import releases
+from torchreel.torch_compat.versions.releases import Installed
 
 State = Literal["found", "other release", "missing", "not in this torch"]
 """Of a name: it is there; it belongs to other releases; it should be there; or, in a torch of an

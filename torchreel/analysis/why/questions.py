@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchreel.analysis.event_log import CompileEventLog, compile_of, compiles_of
-from torchreel.analysis.frames import why_graph_break, why_recompile
-from torchreel.analysis.guards import why_event, why_guard
-from torchreel.analysis.specialised import why_specialised
-from torchreel.analysis.steps import Story
-from torchreel.analysis.symbols import SYMBOL, why_symbol
+from torchreel.analysis.why.frames import why_graph_break, why_recompile
+from torchreel.analysis.why.guards import why_event, why_guard
+from torchreel.analysis.why.specialised import why_specialised
+from torchreel.analysis.why.steps import Story
+from torchreel.analysis.why.symbols import SYMBOL, why_symbol
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.store import queries
 from torchreel.store.addressing import Address

@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from torchreel.torch_compat.bounded import BOUNDED
-from torchreel.torch_compat.releases import Installed, installed
+from torchreel.torch_compat.versions.bounded import BOUNDED
+from torchreel.torch_compat.versions.releases import Installed, installed
 
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[2]
 _ROOT = "torch"
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from torchreel.analysis.event_log import CompileEventLog
-from torchreel.analysis.guards import Background, guard_story
 from torchreel.analysis.shapes import shape_events, symbol_table
-from torchreel.analysis.steps import Step, Story, step_of
+from torchreel.analysis.why.guards import Background, guard_story
+from torchreel.analysis.why.steps import Step, Story, step_of
 from torchreel.events.frames import (
     CacheMiss,
     CacheSize,

@@ -1,0 +1,1 @@
+"""Exported programs, and the calls that make one."""

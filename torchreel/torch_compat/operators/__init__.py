@@ -1,0 +1,1 @@
+"""Operators that torch has registered, and those that a program defines."""
