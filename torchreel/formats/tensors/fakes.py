@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -34,6 +34,14 @@ from torchreel.torch_compat.fake_tensors import FakeTensorMode
 from torchreel.torch_compat.shapes import ShapeEnv, SymNode
 
 _BUILDERS: dict[str, Callable[[list[Any]], object]] = {name: cls for cls, name in SEQUENCES.items()}
+
+
+class _Layout(NamedTuple):
+    """The place of a tensor's elements in its storage."""
+
+    size: list[int | torch.SymInt]
+    stride: list[int | torch.SymInt]
+    offset: int | torch.SymInt
 
 
 def _inference_of(description: Mapping[str, Json]) -> AbstractContextManager[object]:
@@ -127,7 +135,7 @@ class Decoder:
 
     def _subclass(self, description: Mapping[str, Json]) -> torch.Tensor:
         inner = each_of(inner_of(description), self.fake, self._objects)
-        size, stride, _ = self._numbers(description)
+        size, stride, _ = self._layout(description)
         context = values.decode_value(description.get("context"), no_leaf)
         with self.mode, shapes.suppress_guards(self.env), torch.no_grad():
             whole = subclasses.unflatten(str(description["type"]), inner, context, size, stride)
@@ -145,7 +153,7 @@ class Decoder:
         return plain
 
     def _plain(self, description: Mapping[str, Json]) -> torch.Tensor:
-        size, stride, offset = self._numbers(description)
+        layout = self._layout(description)
         flags = list_of(description.get("flags") or [])
         options = options_of(description)
         if description.get("layout") != "strided":
@@ -153,7 +161,7 @@ class Decoder:
                 f"a tensor of layout {description.get('layout')} cannot be rebuilt yet"
             )
         # A ZeroTensor's fake is an ordinary tensor: that is how the kernel comes to read nothing.
-        tensor = self._strided(description, size, stride, offset, options)
+        tensor = self._strided(description, layout, options)
         with torch.set_grad_enabled(tensor.grad_fn is not None):
             tensor = torch._conj(tensor) if "conj" in flags else tensor
             tensor = torch._neg_view(tensor) if "neg" in flags else tensor
@@ -162,17 +170,13 @@ class Decoder:
         return tensor
 
     def _strided(
-        self,
-        description: Mapping[str, Json],
-        size: list[int | torch.SymInt],
-        stride: list[int | torch.SymInt],
-        offset: int | torch.SymInt,
-        options: dict[str, object],
+        self, description: Mapping[str, Json], layout: _Layout, options: dict[str, object]
     ) -> torch.Tensor:
+        size, stride, offset = layout
         number = description.get("storage")
         viewed = self._view_base(description)
         if viewed is not None:
-            return self._view(viewed, description, size, stride, offset, options)
+            return self._view(viewed, description, layout, options)
         base = self._bases.get(number) if isinstance(number, int) else None
         if base is None and self._is_tight(description):
             if shapes.is_specialised([*size, *stride]):
@@ -218,9 +222,7 @@ class Decoder:
         self,
         base: torch.Tensor,
         description: Mapping[str, Json],
-        size: list[int | torch.SymInt],
-        stride: list[int | torch.SymInt],
-        offset: int | torch.SymInt,
+        layout: _Layout,
         options: dict[str, object],
     ) -> torch.Tensor:
         """Return a view of another tensor, as autograd knows it and a converter makes it."""
@@ -231,22 +233,20 @@ class Decoder:
         with torch.set_grad_enabled(followed):
             if base.dtype is not options["dtype"]:
                 base = base.view(options["dtype"])  # type: ignore[call-overload]
-            found = base.as_strided(size, stride, offset)
+            found = base.as_strided(*layout)
         creation = view.get("creation") if isinstance(view, Mapping) else None
         fake_tensors.set_creation_of_view(found, str(creation))
         return found
 
-    def _numbers(
-        self, description: Mapping[str, Json]
-    ) -> tuple[list[int | torch.SymInt], list[int | torch.SymInt], int | torch.SymInt]:
-        """Return sizes, strides and offset."""
+    def _layout(self, description: Mapping[str, Json]) -> _Layout:
+        """Return sizes, strides and offset, as they were made."""
         size, stride = list_of(description.get("size")), list_of(description.get("stride") or [])
         numbers = [*size, *stride, description.get("offset", 0)]
         before = description.get("unreplaced")
         if not isinstance(before, list) or len(before) != len(numbers):
             before = numbers
         found = [self._number(*both) for both in zip(numbers, before, strict=True)]
-        return found[: len(size)], found[len(size) : -1], found[-1]
+        return _Layout(found[: len(size)], found[len(size) : -1], found[-1])
 
     def _number(self, size: Json, before: Json) -> int | torch.SymInt:
         """Return a size, spelled as it was `before` replacements: if it still says the same.
