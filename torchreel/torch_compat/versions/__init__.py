@@ -1,1 +1,1 @@
-"""Which releases of torch there are, and which names each of them has."""
+"""The releases of torch, and the names that each of them has."""
