@@ -446,3 +446,43 @@ def test_functions_of_the_program_keep_their_marks(tmp_path: Path) -> None:
         (compile,) = queries.compiles(store, program.id)
         verdict = replay(store, compile, trust=True)
     assert (verdict.entry, verdict.verdict, verdict.detail) == ("frame", "identical", "")
+
+
+HOOKED = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.linear.register_forward_hook(self.add)
+        self.linear.register_full_backward_hook(lambda module, inputs, outputs: (inputs[0] * 2,))
+
+    def add(self, module, inputs, output):
+        return output + 1
+
+    def forward(self, x):
+        return self.linear(x).softmax(-1)
+
+net = Net()
+compiled = torch.compile(net, backend="aot_eager")
+compiled(torch.randn(2, 4, requires_grad=True)).sum().backward()
+with torch.inference_mode():
+    compiled(torch.randn(3, 4))
+with torch._dynamo.config.patch(wrap_top_frame=True):
+    torch.compile(net.add, backend="aot_eager")(None, None, torch.ones(3))
+torch.compile(torch.nn.functional.gelu, backend="aot_eager")(torch.ones(4))
+"""
+
+
+@pytest.mark.slow
+def test_frames_of_torch_and_inputs_of_inference_mode(tmp_path: Path) -> None:
+    """A module with hooks has its `forward` traced, although it stands in a file of torch's."""
+    with Store.open(_record(tmp_path, HOOKED), write=True) as store:
+        (program,) = queries.recordings(store)
+        rows = queries.compiles(store, program.id)
+        told = {row.place: replay(store, row, "frame", trust=True) for row in rows}
+        names = {row.frame_name for row in rows}
+    assert {"forward", "add", "gelu"} <= names
+    assert {place: str(found.difference) for place, found in told.items() if found.difference} == {}
+    assert {found.verdict for found in told.values()} == {"identical"}

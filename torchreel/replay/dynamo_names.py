@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 import torch._dynamo
-from torch._dynamo import convert_frame
+from torch._dynamo import convert_frame, external_utils
 from torch._dynamo.source import CallMethodItemSource
 from torch._subclasses.fake_tensor import FakeTensorConverter
 
@@ -99,6 +99,15 @@ def item_values(known: Sequence[tuple[Json, Json]]) -> Iterator[None]:
         yield
     finally:
         FakeTensorConverter.from_real_tensor = convert  # type: ignore[method-assign]
+
+
+def compiled_itself() -> Any:
+    """Let `torch.compile` compile a function that torch would call from a frame of its own.
+
+    That frame is for a function whose file Dynamo skips.  A recorded frame was not skipped, or is
+    that frame already.
+    """
+    return patched(external_utils, "wrap_inline", lambda function: function)
 
 
 def _stopping(code: CodeType) -> CodeType:

@@ -7,7 +7,6 @@ Lives here: fake tensors and symbolic scalars over one ShapeEnv.  Not here: real
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import sympy
@@ -17,11 +16,11 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats import symbols, values
 from torchreel.formats.tensors import subclasses
 from torchreel.formats.tensors.fields import (
-    INFERENCE,
     SEQUENCES,
     SYMBOLIC,
     each_of,
     evaluate_hint,
+    inference_mode_of,
     inner_of,
     itemsize_of,
     list_of,
@@ -42,17 +41,6 @@ class _Layout(NamedTuple):
     size: list[int | torch.SymInt]
     stride: list[int | torch.SymInt]
     offset: int | torch.SymInt
-
-
-def _inference_of(description: Mapping[str, Json]) -> AbstractContextManager[object]:
-    """Enter or leave inference mode, so that what is made is an inference tensor as recorded.
-
-    Whether a compile runs in inference mode does not say which of its inputs are such tensors.
-    """
-    wanted = INFERENCE in list_of(description.get("flags") or [])
-    if wanted is torch.is_inference_mode_enabled():
-        return nullcontext()
-    return torch.inference_mode(wanted)
 
 
 class Decoder:
@@ -123,7 +111,7 @@ class Decoder:
         )
 
     def _tensor(self, description: Mapping[str, Json]) -> torch.Tensor:
-        with _inference_of(description):
+        with inference_mode_of(description):
             try:
                 with self.mode, shapes.suppress_guards(self.env), torch.no_grad():
                     plain = self._plain(description)

@@ -7,6 +7,7 @@ are no such thing refused.  Not here: making one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import sympy
 import torch
@@ -106,3 +107,14 @@ def itemsize_of(description: Mapping[str, Json]) -> int:
     dtype = values.torch_constant("dtype", description.get("dtype"))
     assert isinstance(dtype, torch.dtype)
     return dtype.itemsize
+
+
+def inference_mode_of(description: Mapping[str, Json]) -> AbstractContextManager[object]:
+    """Enter or leave inference mode, so that what is made is an inference tensor as recorded.
+
+    Whether a compile runs in inference mode does not say which of its inputs are such tensors.
+    """
+    wanted = INFERENCE in list_of(description.get("flags") or [])
+    if wanted is torch.is_inference_mode_enabled():
+        return nullcontext()
+    return torch.inference_mode(wanted)

@@ -20,6 +20,7 @@ from torchreel.formats.tensors.fields import (
     SYMBOLIC,
     each_of,
     evaluate_hint,
+    inference_mode_of,
     inner_of,
     itemsize_of,
     list_of,
@@ -130,7 +131,8 @@ class _Synthesis:
             raise UnsupportedError(f"malformed value description {description!r:.80}")
         kind = description.get("k")
         if kind == "tensor":
-            return self._tensor(description)
+            with inference_mode_of(description):
+                return self._tensor(description)
         if kind == "subclass":
             return self._subclass(description)
         if kind in ("symint", "symfloat", "symbool"):

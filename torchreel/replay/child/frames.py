@@ -134,13 +134,14 @@ def compiled(function: FunctionType, call: FrameCall, backend: Any) -> Callable[
         str(entry["key"]): values.decode_value(entry["value"], _no_leaf)  # type: ignore[call-overload,index]
         for entry in (call.options if backend == "inductor" else ())
     }
-    wrapped: Callable[..., Any] = torch.compile(
-        function,
-        backend=backend,
-        fullgraph=call.fullgraph,
-        dynamic=call.dynamic,
-        options=options or None,
-    )
+    with dynamo_names.compiled_itself():
+        wrapped: Callable[..., Any] = torch.compile(
+            function,
+            backend=backend,
+            fullgraph=call.fullgraph,
+            dynamic=call.dynamic,
+            options=options or None,
+        )
     return wrapped
 
 

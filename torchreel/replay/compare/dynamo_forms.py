@@ -58,7 +58,7 @@ _MEASURED = re.compile(r".*(_s|_us|_ns|_time|_config|_version)|frame_key|(except
 TEXTS = frozenset(
     (
         "code", "expression", "reason", "guards", "source", "names", "value", "view_func",
-        "global_name",
+        "global_name", "recompile_reason",
     )
 )  # fmt: skip
 """Fields of Dynamo's events whose text may hold an identity."""
@@ -92,7 +92,7 @@ class DynamoForms:
     def data(self, event: Event) -> Json:
         """Return the data of an event, where it is one of Dynamo's."""
         if event.kind in _METRICS:
-            return _without_measures(event.data)
+            return self._value("", _without_measures(event.data))
         if not event.kind.startswith(_KINDS):
             return event.data
         return self._value("", event.data)
