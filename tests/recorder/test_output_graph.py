@@ -1,5 +1,6 @@
 """What Dynamo makes of a frame besides the graph: inputs, side effects, globals, bytecode."""
 
+import dis
 import random
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 
 from tests.recorder.conftest import Record, RecordedLog
 from torchreel.formats.sources import decode_source, expand_source
+from torchreel.recorder.probes.bytecode import without_globals
 from torchreel.store import queries
 from torchreel.store.records import Event
 
@@ -232,10 +234,8 @@ def test_the_bytecode_shows_no_globals_of_the_program(record: Record) -> None:
 
     class Talking:
         def __repr__(self) -> str:
-            printed.append(self)
-            return "all that it holds"
+            return "all that it holds\nin two lines"
 
-    printed: list[object] = []
     here = {"torch": torch, "held": Talking(), "__name__": "program", "api_key": "tell nobody"}
     exec(
         """
@@ -261,4 +261,29 @@ def hooked(x):
     ]
     assert any("LOAD_CONST" in code and "(<globals of program>)" in code for code in codes)
     assert not any("tell nobody" in code or "all that it holds" in code for code in codes)
-    assert printed == []
+
+
+def test_torchs_text_of_the_bytecode_loses_what_a_dictionary_holds() -> None:
+    class Talking:
+        def __repr__(self) -> str:
+            return "all that it holds\n   in two lines"
+
+    def program(x: Any) -> Any:
+        try:
+            return [x, 1.5, "text"]
+        except ValueError:
+            return -1
+
+    code = program.__code__
+    held = {"__name__": "program", "a": Talking(), "b": {"c": "tell nobody"}, "d": 7}
+    constants = tuple(held if value == 1.5 else value for value in code.co_consts)
+    text = dis.Bytecode(code.replace(co_consts=constants)).dis()
+    cut = without_globals(text)
+    assert "tell nobody" in text
+    assert "two lines" in text
+    assert "(<dict>)" in cut
+    assert "tell nobody" not in cut
+    assert "two lines" not in cut
+    before = dis.Bytecode(code).dis()
+    assert cut == before.replace("(1.5)", "(<dict>)")
+    assert without_globals(before) == before

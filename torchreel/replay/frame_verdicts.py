@@ -13,10 +13,23 @@ from dataclasses import dataclass, replace
 
 from torchreel.replay.child.frame_child import Told
 from torchreel.replay.compare.causes import likely
-from torchreel.replay.compare.compiles import EventComparison, Question, Side, compare
+from torchreel.replay.compare.compiles import (
+    EventComparison,
+    Question,
+    Side,
+    compare,
+    without_kernels,
+)
 from torchreel.replay.compare.selection import Point
 from torchreel.replay.compare.time_travel import Stop
-from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
+from torchreel.replay.compare.verdict import (
+    DIVERGED,
+    IDENTICAL,
+    REFUSED,
+    Comparison,
+    Verdict,
+    stand_in_note,
+)
 from torchreel.replay.imposed import module_state
 from torchreel.replay.options import ReplayOptions
 from torchreel.replay.processes.launch import TOO_LARGE, ChildEnd
@@ -97,6 +110,7 @@ def judge(
     notes = [*mine.notes, *(ended.report.notes if ended.report is not None else ())]
     if bundle is not None and bundle.reason:
         notes.append(f"not in the bundle: {bundle.reason}")
+    notes += map(stand_in_note, mine.stand_ins)
     if mine.refused:
         return Verdict(REFUSED, ENTRY, detail=mine.refused, notes=tuple(notes))
     rows = _made(mine, group.last, again)
@@ -110,7 +124,8 @@ def judge(
         entry = "dynamo" if mine.substitute else ENTRY
         allow = options.allow | ({"backend"} if mine.substitute else set())
         cut = queries.is_cut(store, group.last)
-        question = Question(Point(entry), allow, cut, options.until, _stop(ended))
+        stand_ins = frozenset(mine.stand_ins)
+        question = Question(Point(entry), allow, cut, options.until, _stop(ended), stand_ins)
         outcomes = list(_outcomes((store, group.rows), (other, rows), question))
         sides = (store, group.last), (other, rows[-1] if rows else None)
         cause = _cause(*sides, outcomes, mine.notes)
@@ -120,6 +135,10 @@ def judge(
     verdict = _conclude(group, rows, outcomes, ended, tuple(notes))
     if verdict.verdict == DIVERGED and elsewhere:
         return replace(verdict, verdict=REFUSED, detail=module_state.refusal(elsewhere))
+    failure = queries.failure_of(store, group.last)
+    if verdict.verdict == DIVERGED and failure is not None and failure.stage == "run":
+        why = without_kernels(outcomes, stand_ins)
+        verdict = replace(verdict, verdict=REFUSED, detail=why) if why else verdict
     return replace(verdict, cause=cause) if verdict.verdict == DIVERGED else verdict
 
 

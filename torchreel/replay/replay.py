@@ -25,6 +25,7 @@ from torchreel.replay.compare.compiles import (
     Side,
     compare,
     is_bare,
+    without_kernels,
 )
 from torchreel.replay.compare.lanes import facts_before, mark_of
 from torchreel.replay.compare.selection import MARK, Point
@@ -456,20 +457,8 @@ def _judge(
     why = real_inputs.refusal(real_inputs.conversion(store, compile, point)) if parted else ""
     failure = queries.failure_of(store, compile)
     if not why and verdict.verdict == DIVERGED and _failed_at(failure, "run"):
-        why = _run_refusal(outcome, stand_ins)
+        why = without_kernels([outcome], stand_ins)
     return replace(verdict, verdict=REFUSED, detail=why, cause="") if why else verdict
-
-
-def _run_refusal(outcome: EventComparison, stand_ins: frozenset[str]) -> str:
-    """Say why a failure of compiled code did not come again; '' where the code itself differs."""
-    differing = {row.kind for row in outcome.compared if not row.agrees}
-    if not stand_ins or differing != {"failure"}:
-        return ""
-    return (
-        f"all that was compiled is identical, but {outcome.detail}: what the kernels of "
-        f"{', '.join(sorted(stand_ins))} compute is not recorded; name the module that defines "
-        "them with --import MODULE"
-    )
 
 
 def _stop(ended: ChildEnd) -> Stop | None:

@@ -36,6 +36,7 @@ from torchreel.replay.frame_verdicts import (
 )
 from torchreel.replay.imposed import pattern_libraries
 from torchreel.replay.imposed.facts import facts_of
+from torchreel.replay.imposed.operators import operators_called
 from torchreel.replay.many import Row
 from torchreel.replay.options import (
     ReplayOptions,
@@ -277,6 +278,7 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
         traced_patterns=[
             name for row in group.rows for name in pattern_libraries.traced(store, row)
         ],
+        operators=operators_called(store, group.rows),
     )
 
 

@@ -8,16 +8,8 @@ here: the graph (the checkpoint of `dynamo`), guards (`guards`).
 from __future__ import annotations
 
 import dis
-import enum
 import re
-from types import (
-    BuiltinFunctionType,
-    CodeType,
-    EllipsisType,
-    FunctionType,
-    ModuleType,
-    NoneType,
-)
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.events.output_graph import (
@@ -31,6 +23,7 @@ from torchreel.events.output_graph import (
     UnusedInput,
 )
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
+from torchreel.recorder.probes.bytecode import printable
 from torchreel.recorder.probes.guards import describe, type_name
 
 if TYPE_CHECKING:
@@ -257,60 +250,9 @@ def _note_bytecode(recorder: Recorder, entry: CompileEntry, name: str, code: Cod
             stack_size=code.co_stacksize,
         ),
         name,
-        payload=_ADDRESS.sub("", dis.Bytecode(_printable(code)).dis()),
+        payload=_ADDRESS.sub("", dis.Bytecode(printable(code)).dis()),
         entry=entry,
     )
-
-
-def _printable(code: CodeType) -> CodeType:
-    """Return code whose constants print without running the program's code, or showing its data.
-
-    Dynamo loads any object as a constant: for a function that it makes again, all globals of its
-    module, whose text is the text of every object in there.
-    """
-    constants = tuple(map(_constant, code.co_consts))
-    if all(new is old for new, old in zip(constants, code.co_consts, strict=True)):
-        return code
-    return code.replace(co_consts=constants)
-
-
-class _Printed:
-    """Stands for a constant, and prints as its text."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def _constant(value: object) -> object:
-    """Return a constant itself, or what names it where its text is not Python's or torch's own."""
-    import torch
-
-    kind = type(value)
-    if kind in (tuple, frozenset):
-        items = [_constant(item) for item in value]  # type: ignore[attr-defined]
-        same = all(new is old for new, old in zip(items, value, strict=True))  # type: ignore[call-overload]
-        return value if same else kind(items)
-    if kind in _PRINTS_ITSELF or isinstance(
-        value, torch.dtype | torch.device | torch.layout | torch.memory_format
-    ):
-        return value
-    if kind is dict and type(name := value.get("__name__")) is str:  # type: ignore[attr-defined]
-        return _Printed(f"<globals of {name}>")
-    if isinstance(value, enum.Enum):
-        return _Printed(f"<{type_name(kind)}.{value.name}>")
-    return _Printed(f"<{type_name(kind)}>")
-
-
-_PRINTS_ITSELF: frozenset[type] = frozenset(
-    (
-        NoneType, bool, int, float, complex, str, bytes, EllipsisType, CodeType, FunctionType,
-        BuiltinFunctionType, ModuleType, type,
-    )
-)  # fmt: skip
-"""Types of constants whose text Python writes, and which show nothing but themselves."""
 
 
 PROBES = (

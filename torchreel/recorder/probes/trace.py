@@ -18,6 +18,7 @@ from torchreel.events.trace import TraceStrings
 from torchreel.recorder import attach, guard
 from torchreel.recorder.attach import AttachPoint, Events, Printer
 from torchreel.recorder.guard import fail_open
+from torchreel.recorder.probes.bytecode import without_globals
 from torchreel.store.trace.metadata import STRING, kind_of, name_of
 
 if TYPE_CHECKING:
@@ -149,7 +150,10 @@ def _receive(recorder: Recorder, record: logging.LogRecord, metadata: Mapping[st
     kind = kind_of(metadata)
     entry = recorder.spans.of_trace(metadata)
     text = payload if payload is None or isinstance(payload, str) else repr(payload)
+    name = name_of(metadata.get(kind))
+    if text is not None and name.endswith("_BYTECODE"):
+        text = without_globals(text)
     data = {**metadata, "pathname": _place(record.pathname), "lineno": record.lineno}
-    recorder.note_trace(kind, name_of(metadata.get(kind)), data, text, entry)
+    recorder.note_trace(kind, name, data, text, entry)
     if kind == OUTPUT_CODE and text is not None and entry is not None:
         recorder.add_output_code(entry, text)

@@ -158,7 +158,7 @@ def _replay(request: Request, report: Report) -> None:
     from torchreel.replay.accuracy.comparison import compare
     from torchreel.replay.accuracy.results import run_backward
     from torchreel.replay.child import checks, restore
-    from torchreel.replay.compare.verdict import NOT_RECORDED, NOT_RESTORED
+    from torchreel.replay.compare.verdict import NOT_RECORDED, NOT_RESTORED, stand_in_note
     from torchreel.replay.imposed import fake_cache, remainders, torch_machine
     from torchreel.replay.imposed.facts import Facts, recorder_settings, told
     from torchreel.torch_compat import inductor
@@ -181,10 +181,7 @@ def _replay(request: Request, report: Report) -> None:
         checks.check_devices(request.devices)
         restored = restore.restore(doc, trust=request.trust)
         report.stand_ins += restore.stand_in_for(doc)
-        report.notes += [
-            f"{name} is not defined here: a stand-in answers what was recorded of it"
-            for name in report.stand_ins
-        ]
+        report.notes += map(stand_in_note, report.stand_ins)
         report.notes += told(facts)
         report.notes += [f"not imposed: {text}" for text in unlike]
         report.notes += [f"{NOT_RESTORED}{name}" for name in left]

@@ -55,6 +55,9 @@ class SequenceStep:
     """Sources of 0-d tensors whose values became symbols, and those values."""
     traced_patterns: Sequence[str] = ()
     """Libraries of patterns that Inductor traced in this very compile."""
+    operators: Mapping[str, Json] = field(default_factory=dict)
+    """Descriptions of operators that torch does not define, by their names.  A stand-in is made of
+    one that the bundle does not have, as of an operator of a `torch.library.Library`."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ class Told:
     span: list[int] = field(default_factory=lambda: [0, 0])
     """The times when it began and ended (`time.time_ns()`): its compiles lie between them."""
     notes: list[str] = field(default_factory=list)
+    stand_ins: list[str] = field(default_factory=list)
+    """The operators that this process lacked."""
 
 
 @dataclass
@@ -194,6 +199,7 @@ def _trace(
     call = bundle.call
     frame = _loaded(bundle)
     told.notes += frame.notes
+    _stand_in(step, told)
     function = frames.function(frame, step.compile_id)
     backend = backend_of(call, request.imports)
     if backend is None:
@@ -214,6 +220,16 @@ def _trace(
                 given = [*frame.args, *frame.kwargs.values()]
                 run_backward(result, given if step.execute_backward == DOUBLE_BACKWARD else ())
         told.span[1] = time.time_ns()
+
+
+def _stand_in(step: SequenceStep, told: Told) -> None:
+    """Register what stands in for operators that neither this process nor the bundle has."""
+    from torchreel.formats.operators import stand_ins
+
+    try:
+        told.stand_ins += stand_ins.register(dict(step.operators))
+    except TorchreelError as error:
+        told.notes.append(f"no stand-in: {error}")
 
 
 def _patterns(step: SequenceStep) -> AbstractContextManager[None]:

@@ -434,3 +434,16 @@ def _label(item: Json, number: int) -> str:
 
 def _dump(value: Json) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def without_kernels(outcomes: Sequence[EventComparison], stand_ins: frozenset[str]) -> str:
+    """Say why a failure of compiled code did not come again; '' where the code itself differs."""
+    differing = {row.kind for outcome in outcomes for row in outcome.compared if not row.agrees}
+    worst = next((outcome for outcome in outcomes if not outcome.agrees), None)
+    if not stand_ins or worst is None or differing - {"attempt"} != {"failure"}:
+        return ""
+    return (
+        f"all that was compiled is identical, but {worst.detail}: what the kernels of "
+        f"{', '.join(sorted(stand_ins))} compute is not recorded; name the module that defines "
+        "them with --import MODULE"
+    )

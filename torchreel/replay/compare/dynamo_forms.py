@@ -157,4 +157,5 @@ def _without_measures(data: Json) -> Json:
 def _metric(name: str, value: Json) -> Json:
     if name in _SETS and isinstance(value, list):
         return sorted(value, key=str)
-    return value
+    # Of features all of which are set aside, none is left.
+    return None if value == {} and name == "feature_usage" else value

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from torchreel.events.custom import CustomOperator
 from torchreel.events.frames import FrameStart
 from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.events.trace import TraceStrings
@@ -265,6 +266,10 @@ def _callers(store: Store, compile: Compile) -> frozenset[tuple[str, int, str]]:
     return frozenset((frame.file, frame.line, frame.name) for frame in stack)
 
 
+_PLACES = ("defined_in", "fake")
+"""Fields of an operator's event that say where its code is: a stand-in's is elsewhere."""
+
+
 # -- lines ----------------------------------------------------------------------------------------
 
 
@@ -321,6 +326,8 @@ class _Reader:
             shown = replace(shown, data=without(shown.data, excuse.fields))
         if operator is not None and operator.outcome in _CACHE:
             shown = replace(shown, data={**shown.data, "outcome": "cached"})  # type: ignore[dict-item]
+        if event.kind == CustomOperator.kind and event.name in self._stand_ins:
+            shown = replace(shown, data=without(shown.data, _PLACES))
         form = self._normaliser.canonical(shown)
         return LogLine(event, form, operator, aside, self._payload)
 

@@ -150,7 +150,7 @@ CLASSES: Mapping[str, str] = {
     "the functions that compile the backward, and leaves them alone",
     "epochs": "a fake mode counts its traces: from 0 in a replay that begins with an ATen graph, "
     "and otherwise where the program called its backward late",
-    "seen before": "a fact of the machine is noted once in a compile, here before the checkpoint",
+    "seen before": "a fact of the machine is noted once in a compile, and was before",
     "late backward": "a replay compiles the backward at once, where the program may have "
     "waited for its first call",
     "replay's settings": "torch's own repro script and config dump name the environment of the "
@@ -217,6 +217,12 @@ _CACHE_METRICS = (
 
 EXCUSES: tuple[Excuse, ...] = (
     Excuse("times", "chromium_event"),
+    # Whether the pool of compile workers was warm by then.
+    Excuse(
+        "times",
+        "compilation_metrics",
+        fields=("compilation_metrics.feature_usage.parallel_compile_post_warmup",),
+    ),
     Excuse("file numbers", "str"),
     Excuse("file numbers", TraceStrings.kind),
     Excuse("caches", CacheOutcome.kind),

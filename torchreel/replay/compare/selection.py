@@ -79,7 +79,7 @@ class EventSelection:
     ) -> None:
         self.mark: int | None = None
         """The position of the checkpoint's mark, once it was met."""
-        self._scope, self._point, self._known = scope, point, known
+        self._scope, self._point, self._known = scope, point, set(known)
         self._open = began or not scope.checkpoint or point is None
         self._alone = point is not None and scope.checkpoint and point.entry == "aot"
         self._ended = False
@@ -125,6 +125,9 @@ class EventSelection:
                 return Sifted(self.lane, FAKE_INPUTS)
         if event.kind in _FACTS and fact(event) in self._known:
             return Sifted(self.lane, "seen before")
+        if event.kind in ONCE:
+            # Another compile may have been between forward and backward: then it is noted again.
+            self._known.add(fact(event))
         if aside:
             return Sifted(self.lane, aside)
         if self._alone and _is_of_cached_result(event):

@@ -157,3 +157,8 @@ class Verdict:
         up_to = f" up to {self.reached.place}" if self.reached is not None else ""
         ends = f": {self.detail}" if self.detail else ""
         return f"{self.verdict}{up_to if self.verdict in _UP_TO else ''}{ends}"
+
+
+def stand_in_note(name: str) -> str:
+    """Say that an operator was not defined in the process of a replay."""
+    return f"{name} is not defined here: a stand-in answers what was recorded of it"
