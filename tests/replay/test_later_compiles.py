@@ -6,6 +6,7 @@ import pytest
 
 from tests.replay.programs import record
 from torchreel.replay import replay
+from torchreel.replay.compare.lanes import cache_hits
 from torchreel.replay.compare.normalise import canonical_cached_code, canonical_code
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -23,6 +24,17 @@ def h(x):
 with fresh_cache():
     for function in (f, g, h):
         torch.compile(function)(torch.ones(4))
+"""
+_FROM_A_CACHE_WITH_GUARDS = """
+import torch, torch._functorch.config
+from torch._inductor.utils import fresh_cache
+torch._functorch.config.enable_autograd_cache = False
+def f(x):
+    return x.expand(x.shape[0], 8).sum(0), (x.t() @ x).sum()
+with fresh_cache():
+    for size in (6, 9):
+        torch._dynamo.reset()
+        torch.compile(f, dynamic=True)(torch.ones(size, 8))
 """
 _VMAP = """
 import torch
@@ -166,3 +178,30 @@ def test_only_code_from_a_cache_goes_without_the_number_of_its_graph() -> None:
         canonical_cached_code(ours).splitlines()[0] == canonical_cached_code(theirs).splitlines()[0]
     )
     assert canonical_cached_code(ours) != canonical_cached_code(theirs)
+
+
+@pytest.mark.slow
+def test_code_from_a_cache_comes_with_guards_and_the_sizes_of_another_compile(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.db"
+    assert record(path, "program", source=_FROM_A_CACHE_WITH_GUARDS) == 0
+    with Store.open(path, write=True) as store:
+        _, later = queries.compiles(store, 1)
+        assert cache_hits(store, later) == {"FxGraphCache"}
+        verdict = replay(store, later)
+    assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+    rows = {(row.stage, row.kind): row.identical for row in verdict.compared}
+    assert rows["codegen", "output code"] == 1
+
+
+def test_only_code_from_a_cache_goes_without_the_inputs_of_its_benchmark() -> None:
+    ours, theirs = (
+        f"def call(args):\n    size = 5\n\n\ndef get_args():\n"
+        f"    arg0_1 = {size}\n    arg1_1 = rand_strided(({size}, 8), (8, 1), device='cpu')\n"
+        f"    return [arg0_1, arg1_1]\n"
+        for size in (6, 9)
+    )
+    assert canonical_code(ours) != canonical_code(theirs)
+    assert canonical_cached_code(ours) == canonical_cached_code(theirs)
+    assert "    size = 5" in canonical_cached_code(ours)

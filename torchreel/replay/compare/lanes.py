@@ -38,6 +38,7 @@ from torchreel.replay.compare.selection import (
     Sifted,
     fact,
     is_of_conversion,
+    is_of_lookup,
 )
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -339,7 +340,9 @@ class _Reader:
 def _is_compiled(line: LogLine) -> bool:
     """Return whether an event came about by compiling, rather than out of a cache."""
     data = line.event.data
-    return not (isinstance(data, Mapping) and torch_file(data.get("pathname")) in FROM_CACHE)
+    return not is_of_lookup(line.event) and not (
+        isinstance(data, Mapping) and torch_file(data.get("pathname")) in FROM_CACHE
+    )
 
 
 def _picked(data: Json, fields: Sequence[str]) -> Json:

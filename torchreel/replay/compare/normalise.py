@@ -74,6 +74,10 @@ _GUARD_FOLDER = re.compile(r"(?<=  # )[^\s:]*/(?=[^\s:/]+:\d+ in )")
 _TORCH_FILE = re.compile(r"^.*/(?=torch/)")
 
 
+# An input of the benchmark in generated code (torch/_inductor/codegen/wrapper.py).
+_EXAMPLE = re.compile(r"^(    \w+) = (?:rand_strided\(.*\)|\d+)$", re.MULTILINE)
+
+
 def torch_file(path: object) -> str:
     """Return a file of torch by its path within torch."""
     return _TORCH_FILE.sub("", str(path))
@@ -101,8 +105,14 @@ def canonical_code(text: str) -> str:
 
 
 def canonical_cached_code(text: str) -> str:
-    """Return generated source, less the number of the graph that it was first made for."""
-    return _AOT_ID.sub(r"# AOT ID: ['n\1']", canonical_code(text))
+    """Return generated source, less what it has of the compile that it was first made for.
+
+    That is the number of a graph, and the inputs of the benchmark at its end, with their sizes.
+    """
+    code, benchmark, inputs = _AOT_ID.sub(r"# AOT ID: ['n\1']", canonical_code(text)).partition(
+        "\ndef get_args():\n"
+    )
+    return code + benchmark + _EXAMPLE.sub(r"\1 = <example>", inputs)
 
 
 def canonical_text(text: str) -> str:

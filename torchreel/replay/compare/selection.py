@@ -163,6 +163,15 @@ def is_of_conversion(event: Seen) -> bool:
     return _is_guard_within(event, _CONVERSION)
 
 
+_LOOKUP = "_lookup_graph"
+"""In Inductor's cache: takes over the guards of an entry that it found."""
+
+
+def is_of_lookup(event: Seen) -> bool:
+    """Return True for torch's record of a guard that comes with code out of a cache."""
+    return _is_guard_within(event, _LOOKUP)
+
+
 _RESULT_OF_ENTRY = "_get_output_tensor_from_cache_entry"
 """In torch's FakeTensorMode: makes a result out of an entry of its cache, and suppresses guards."""
 
