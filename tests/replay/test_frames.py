@@ -486,3 +486,45 @@ def test_frames_of_torch_and_inputs_of_inference_mode(tmp_path: Path) -> None:
     assert {"forward", "add", "gelu"} <= names
     assert {place: str(found.difference) for place, found in told.items() if found.difference} == {}
     assert {found.verdict for found in told.values()} == {"identical"}
+
+
+LATER = """
+import torch
+from torch.func import grad, jvp, vmap
+
+@torch.compiler.disable
+def left_alone(x):
+    return x + 1
+
+def loss(w, x):
+    return torch.tanh(w @ x).sum()
+
+def first(w, x):
+    return jvp(lambda y: vmap(grad(loss), (None, 0))(w, torch.stack([y, y * 2])), (x,), (x,))
+
+def second(w, x):
+    return vmap(grad(loss), (None, 0))(w, torch.stack([x, x * 2]))
+
+def third(w, x):
+    return jvp(lambda y: loss(w, y), (x,), (x,))
+
+def broken(w, x):
+    return left_alone(w @ x).sin()
+
+for function in (first, second, third, broken):
+    torch.compile(function, backend="aot_eager")(torch.ones(3, 4), torch.ones(4))
+"""
+
+
+@pytest.mark.slow
+def test_what_torch_keeps_from_an_earlier_compile_is_imposed(tmp_path: Path) -> None:
+    """Each frame is replayed alone, in a process that has compiled nothing before."""
+    with Store.open(_record(tmp_path, LATER), write=True) as store:
+        (program,) = queries.recordings(store)
+        rows = queries.compiles(store, program.id)
+        told = {
+            (row.frame_name, row.place): replay(store, row, "frame", trust=True) for row in rows
+        }
+    assert {"first", "second", "third", "broken"} <= {name for name, _ in told}
+    assert {key: str(found.difference) for key, found in told.items() if found.difference} == {}
+    assert {found.verdict for found in told.values()} == {"identical"}

@@ -14,6 +14,8 @@ from typing import Any
 import torch._dynamo
 from torch._dynamo import convert_frame, external_utils
 from torch._dynamo.source import CallMethodItemSource
+from torch._dynamo.variables import functions
+from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorConverter
 
 from torchreel.formats import sources, symbols
@@ -99,6 +101,23 @@ def item_values(known: Sequence[tuple[Json, Json]]) -> Iterator[None]:
         yield
     finally:
         FakeTensorConverter.from_real_tensor = convert  # type: ignore[method-assign]
+
+
+_NODES_SOURCE = TorchName(
+    "torch._dynamo.variables.functions", "get_pytree_SUPPORTED_NODES_source",
+    "a source that is made once in a process, with a guard on the module torch",
+)  # fmt: skip
+
+
+def make_source_of_nodes(already: bool) -> None:
+    """Make the source of pytree's registered classes, or forget it, as it was for a compile."""
+    if not names.is_here(_NODES_SOURCE):
+        return
+    make = functions.get_pytree_SUPPORTED_NODES_source
+    make.cache_clear()
+    if already:
+        with tracing(TracingContext(None)):
+            make()
 
 
 def compiled_itself() -> Any:

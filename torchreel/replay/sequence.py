@@ -18,10 +18,11 @@ from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.events.aot import LateBackward
+from torchreel.events.guards import Guard
 from torchreel.events.scalars import ScalarItem
 from torchreel.events.shape_env import BackedSymbol
 from torchreel.replay.child import frame_child
-from torchreel.replay.child.frame_child import FrameRequest, SequenceStep
+from torchreel.replay.child.frame_child import SOURCE_GUARD, FrameRequest, SequenceStep
 from torchreel.replay.compare import time_travel
 from torchreel.replay.compare.rules import EARLIER
 from torchreel.replay.compare.time_travel import Sought, Until
@@ -278,7 +279,17 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
         traced_patterns=[
             name for row in group.rows for name in pattern_libraries.traced(store, row)
         ],
+        source_of_nodes=not _guards_on(store, group, SOURCE_GUARD),
         operators=operators_called(store, group.rows),
+    )
+
+
+def _guards_on(store: Store, group: Attempts, expression: str) -> bool:
+    """Return whether a compile has a guard on an expression."""
+    return any(
+        isinstance(event.fields, Guard) and event.fields.expression == expression
+        for row in group.rows
+        for event in queries.events(store, row, Guard.kind)
     )
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from torchreel.store.documents.jsontypes import Json
 
 _NEVER = 1 << 62
+SOURCE_GUARD = "__import__('torch')"
+"""Expression of the guard that the first compile has which needs the source of pytree's classes."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class SequenceStep:
     """Sources of 0-d tensors whose values became symbols, and those values."""
     traced_patterns: Sequence[str] = ()
     """Libraries of patterns that Inductor traced in this very compile."""
+    source_of_nodes: bool = False
+    """True if an earlier compile had made the source of pytree's classes, and has its guard."""
     operators: Mapping[str, Json] = field(default_factory=dict)
     """Descriptions of operators that torch does not define, by their names.  A stand-in is made of
     one that the bundle does not have, as of an operator of a `torch.library.Library`."""
@@ -204,6 +208,7 @@ def _trace(
     backend = backend_of(call, request.imports)
     if backend is None:
         told.substitute = backend = SUBSTITUTE
+    dynamo_names.make_source_of_nodes(step.source_of_nodes)
     with (
         imposed(call, step.compile_id, trust=request.trust) as left,
         nullcontext() if step.compile_cpp else inductor.without_cpp_compiler(),

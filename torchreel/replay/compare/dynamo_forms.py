@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torchreel.events.fake_tensors import FakeConversion
+from torchreel.events.guards import Guard
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
 
@@ -42,6 +43,10 @@ _STACK_FRAME = re.compile(
 # Where a constant stands in `co_consts` depends on which equal strings are one object in a process;
 # the constant itself stands beside it.
 _PLACE = re.compile(r"\b(LOAD_CONST|RETURN_CONST|KW_NAMES) +\d+ \(")
+# A guard of the whole process names the line that first needed it, in whichever compile that was.
+_FIRST_NEEDED = re.compile(
+    r"(\.compare_functorch_state\(.*?\)|\.forward_ad\._current_level == -?\d+) +# .*"
+)
 _RESUMES = re.compile(r"torch_dynamo_resume_in_(.*)_at_\d+")  # torch/_dynamo/resume_execution.py
 
 _SETS = frozenset(
@@ -58,7 +63,7 @@ _MEASURED = re.compile(r".*(_s|_us|_ns|_time|_config|_version)|frame_key|(except
 TEXTS = frozenset(
     (
         "code", "expression", "reason", "guards", "source", "names", "value", "view_func",
-        "global_name", "recompile_reason",
+        "global_name", "recompile_reason", "restart_reasons", "fail_reason",
     )
 )  # fmt: skip
 """Fields of Dynamo's events whose text may hold an identity."""
@@ -80,6 +85,7 @@ class DynamoForms:
         """Return any text of Dynamo's."""
         text = _RANDOM.sub(r"\1", _LATENCY.sub("Guard latency", text))
         text = _OBJECTS.sub(_in_order, text) if "{<" in text else text
+        text = _OBJECT_ADDRESS.sub(" at <address>", text)
         # First the names: a check may be of what has one.
         return _IDENTITIES.sub(self._identity, _NAMES.sub(self._identity, text))
 
@@ -87,6 +93,7 @@ class DynamoForms:
         """Return a payload: it may also quote bytecode, or the stack from the outermost caller
         on.
         """
+        text = _FIRST_NEEDED.sub(r"\1", text) if "  # " in text else text
         return self._without_callers(_PLACE.sub(r"\1 (", self.text(text)))
 
     def data(self, event: Event) -> Json:
@@ -95,7 +102,8 @@ class DynamoForms:
             return self._value("", _without_measures(event.data))
         if not event.kind.startswith(_KINDS):
             return event.data
-        return self._value("", event.data)
+        data = self._value("", event.data)
+        return _without_repeats(data) if event.kind == Guard.kind else data
 
     def _value(self, key: str, value: Json) -> Json:
         if isinstance(value, Mapping):
@@ -141,6 +149,21 @@ def _in_order(found: re.Match[str]) -> str:
 def _resumed(name: str) -> str:
     """Return the function that a function of Dynamo's making goes on with."""
     return _RESUMES.sub(r"\1", name)
+
+
+def _without_repeats(data: Json) -> Json:
+    """Return a guard that says each check once.
+
+    Some guards live as long as the process (`_guards_singleton`), and each compile adds to them.
+    """
+    if not isinstance(data, Mapping):
+        return data
+    return {
+        key: list(dict.fromkeys(map(str, value)))
+        if key in ("code", "types") and isinstance(value, list)
+        else value
+        for key, value in data.items()
+    }
 
 
 def _without_measures(data: Json) -> Json:
