@@ -169,7 +169,8 @@ def to_be_converted(values: Iterable[object]) -> int:
 def _converted_with(tensor: torch.Tensor) -> list[torch.Tensor]:
     if is_wrapper_subclass(tensor):
         names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
-        return [getattr(tensor, name) for name in names]
+        held = [getattr(tensor, name) for name in names]
+        return [one for one in held if isinstance(one, torch.Tensor)]
     base = tensor._base if tensor._is_view() else None
     return [one for one in (base, _kept_gradient(tensor)) if one is not None]
 

@@ -18,7 +18,7 @@ from torchreel.errors import DamagedStore
 from torchreel.formats.checkpoints import ambient, config
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import counters as torch_counters
-from torchreel.torch_compat import dynamo, transforms
+from torchreel.torch_compat import distributed, dynamo, transforms
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class FrameCall:
     """The functorch transforms that were open around the frame."""
     levels: list[Json] = field(default_factory=list)
     """The calls that open them again; empty where there are none."""
+    world: list[int] | None = None
+    """The rank of the process and the number of ranks, where it had a process group."""
     seed: int | None = None
     """Of torch's default generator."""
     counters: dict[str, int] = field(default_factory=dict)
@@ -87,6 +89,7 @@ def encode_frame_call(code: CodeType, closure: object, backend: object, **call: 
         modes=modes,
         transforms=transforms.open_transforms(),
         levels=transforms.open_levels(),
+        world=distributed.world(),
         seed=torch.initial_seed(),
         counters=torch_counters.frame_counters(),
         sizes=dynamo.seen_sizes(code, closure),

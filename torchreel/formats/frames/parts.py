@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -90,9 +90,7 @@ def operator_at(path: str) -> object:
 
 
 def bare(cls: type) -> object:
-    """Return an FX module without anything in it: `GraphModule.__new__` would make another
-    class.
-    """
+    """Return a module without anything in it: `__new__` of some would make one of another class."""
     return object.__new__(cls)
 
 
@@ -108,7 +106,8 @@ def _parts(tensor: Any) -> tuple[object, ...]:
         "parameter": isinstance(tensor, torch.nn.Parameter),
     }
     # The length of rows that differ is no number; what holds it knows it anyway.
-    sizes = [[n if type(n) is int else None for n in ns] for ns in (tensor.size(), tensor.stride())]
+    numbers = tensor.size(), tensor.stride()
+    sizes = [tuple(n if type(n) is int else None for n in ns) for ns in numbers]
     return inner, context, sizes, autograd, carried
 
 
@@ -116,7 +115,7 @@ def wrapped(
     cls: Any,
     inner: Mapping[str, object],
     context: object,
-    sizes: tuple[object, object],
+    sizes: tuple[Sequence[int | None], Sequence[int | None]],
     autograd: Mapping[str, bool],
     carried: Mapping[str, object],
 ) -> torch.Tensor:
@@ -131,7 +130,8 @@ def wrapped(
             "replay it with --entry graph"
         )
     with torch.no_grad():
-        whole = cls.__tensor_unflatten__(dict(inner), context, *sizes)
+        size = tuple(sizes[0]) if None in sizes[0] else torch.Size(sizes[0])  # type: ignore[arg-type]
+        whole = cls.__tensor_unflatten__(dict(inner), context, size, tuple(sizes[1]))
     found = with_autograd(whole, autograd)
     for name, value in carried.items():
         setattr(found, name, value)

@@ -16,6 +16,7 @@ but to pickle one may run its own `__reduce__` or `__getstate__`.
 from __future__ import annotations
 
 import base64
+import copyreg
 import hashlib
 import io
 import linecache
@@ -499,7 +500,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return _with_token(obj, parts)
             reduce = self.dispatch_table.get(type(obj))
             found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
-            return _with_token(obj, found)
+            return _with_token(obj, _without_new(obj, found))
         kind = type(obj)
         opaque = self._notes.missing(
             f"{kind.__module__}.{kind.__qualname__}",
@@ -609,6 +610,22 @@ def _with_token(obj: object, reduced: Any) -> Any:
         return reduced
     function, arguments, *rest = reduced
     return made, (id(obj), function, *arguments), *rest
+
+
+def _without_new(obj: object, reduced: Any) -> Any:
+    """Return how to make a module without the `__new__` of its class.
+
+    That of a module which FSDP shards makes one of the class before, and initialises it.
+    """
+    import torch
+
+    from torchreel.formats.frames.parts import bare
+
+    if not isinstance(obj, torch.nn.Module) or type(obj).__new__ is object.__new__:
+        return reduced
+    if type(reduced) is not tuple or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
+        return reduced
+    return bare, (type(obj),), *reduced[2:]
 
 
 def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes | None, str]:

@@ -225,8 +225,11 @@ def _note_subclass(recorder: Recorder, name: str, value: Any, expression: str | 
 
 def _inner(tensor: Any, depth: int) -> dict[str, object]:
     """Return a tensor within, described: never its values."""
+    import torch
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+    if not isinstance(tensor, torch.Tensor):
+        return {"class": type_name(type(tensor))}  # the mesh of devices of a DTensor
     found: dict[str, object] = {
         "class": type_name(type(tensor)),
         "size": _sizes(tensor.size()),

@@ -198,9 +198,11 @@ def _trace(
     from torchreel.replay.child.frames import SUBSTITUTE, backend_of, imposed, run, trace
     from torchreel.replay.compare.verdict import NOT_RESTORED
     from torchreel.store.failures.signature import DOUBLE_BACKWARD
-    from torchreel.torch_compat import aot, inductor
+    from torchreel.torch_compat import aot, distributed, inductor
 
     call = bundle.call
+    if call.world is not None:
+        distributed.impose_world(*call.world)
     frame = _loaded(bundle)
     told.notes += frame.notes
     _stand_in(step, told)

@@ -19,11 +19,12 @@ from torchreel.store.records import Event
 _NAMES = re.compile(
     # Names of globals (OutputGraph.install_global_by_id) end in the id of the value, an address: of
     # seven digits for what is in the interpreter itself, where that is not relocated.
-    r"(?P<before>_(?=\d{7,}(?:_\d{7,})?_c\d)|___unnamed_scope_|__builtins_dict___)(?P<number>\d+)"
+    r"(?P<before>_(?=\d{7,}(?:_\d{7,})?_c\d)|___unnamed_scope_|__builtins_dict___|__dtensor_spec_)(?P<number>\d+)"
 )
 _IDENTITIES = re.compile(
     r"(?P<before>"
-    r"___check_(?:obj|type)_id\(.*?, |"  # ID_MATCH, TYPE_MATCH (torch/_dynamo/guards.py)
+    # ID_MATCH, TYPE_MATCH, FAKE_SCRIPT_TYPE_MATCH (torch/_dynamo/guards.py)
+    r"___check_(?:obj_id|type_id|fake_script_type)\(.*?, |"
     r"___dict_version\(.*?\) == |"
     r"data_ptr\(\) == )"
     r"(?P<number>\d+)"
