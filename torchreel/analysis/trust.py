@@ -1,4 +1,4 @@
-"""Which failures are reduced only by running code of the program's, so with `--trust` alone.
+"""Tells which failures are reduced only by running code of the program's: with `--trust` alone.
 
 Lives here: what a store says of that, for the command that is named next. Not here: the refusal
 of a reduction without trust (`minifier.initial_cases`), which decides.
