@@ -98,6 +98,19 @@ def test_programs_under_faults_are_recorded() -> None:
     assert ended.stdout.splitlines()[-1].split() == ["all", "2", "0"]
 
 
+@pytest.mark.slow
+def test_variants_of_two_bugs_are_two_groups(tmp_path: Path) -> None:
+    """Of its own: it forks, and this process may have threads."""
+    names = ["cummin_of_empty", "stack_frame", "--variants", "2", "--minify", "0"]
+    command = [sys.executable, "-m", "benchmarks.triage", *names, "--work", str(tmp_path)]
+    ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    table = ended.stdout[ended.stdout.index("-- all: 4 programs") :]
+    assert "4 failures of 2 bugs; 0 were minified" in table
+    row = next(line for line in table.splitlines() if line.startswith("triage  "))
+    assert row.split() == ["triage", "2", "2", "1.000", "1.000"]
+
+
 def test_no_examination_hides_a_module_of_python() -> None:
     """Some run a file of `benchmarks/` as a program, whose imports begin there."""
     names = {path.stem for path in Path(corpus.__file__).parent.iterdir()}

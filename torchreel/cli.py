@@ -115,10 +115,9 @@ def main() -> None:
     except SystemExit as ended:
         if _is_interrupt(ended):
             from torchreel.commands.rendering import streams
-            from torchreel.store.passwords import hidden
 
             streams.say("interrupted")
-            streams.next_command("torchreel", *map(hidden, sys.argv[1:]))
+            streams.same_command()
         raise
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from benchmarks.triage.programs import Variant
 from benchmarks.triage.recordings import STORE
-from torchreel.analysis.triage.failures import SeenFailure, failures_of
+from torchreel.analysis.triage.failures import SeenFailure, failures_with_rows
 from torchreel.analysis.triage.grouping import group
-from torchreel.store import Store
+from torchreel.store import Store, queries
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Labelled:
     bug: str
     variant: str
     failure: SeenFailure
+    message: str
+    """What torch said, '' where the process died."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def report(folder: Path, wanted: Sequence[Variant]) -> int:
         return 1
     names = triaged([each.failure for each in found])
     by_signature = [each.failure.signature.digest for each in found]
-    by_message = [each.failure.message or each.failure.signature.failure_class for each in found]
+    by_message = [each.message or each.failure.signature.failure_class for each in found]
     first_lines = [str(each).strip().partition("\n")[0] for each in by_message]
     bare = [_unreduced(each.failure) for each in found]
     reduced = sum(each.failure.smallest is not None for each in found)
@@ -100,20 +102,25 @@ def labelled(folder: Path, wanted: Sequence[Variant]) -> tuple[list[Labelled], l
             continue
         began = time.process_time()
         with Store.open(path) as store:
-            failures = list(failures_of(store))
-        seconds += time.process_time() - began
-        shown = [failure for failure in failures if variant.expected in _said(failure)]
-        found += [Labelled(variant.bug, variant.name, failure) for failure in shown[:1]]
+            failures = list(failures_with_rows(store, queries.recordings(store)))
+            seconds += time.process_time() - began
+            messages = {row.id: row.message for row in queries.failures(store)}
+        every = [
+            Labelled(variant.bug, variant.name, failure, messages.get(row, "") if row else "")
+            for row, failure in failures
+        ]
+        shown = [each for each in every if variant.expected in _said(each)]
+        found += shown[:1]
         if not shown:
-            others = "; ".join(_said(failure)[:100] for failure in failures) or "no failure"
+            others = "; ".join(_said(each)[:100] for each in every) or "no failure"
             dropped.append(f"{variant.name}: {others}")
     return found, dropped, seconds
 
 
-def _said(failure: SeenFailure) -> str:
-    signature = failure.signature
+def _said(each: Labelled) -> str:
+    signature = each.failure.signature
     types = "/".join(signature.exception_types)
-    return f"{signature.failure_class} {types} {signature.message} {failure.message}"
+    return f"{signature.failure_class} {types} {signature.message} {each.message}"
 
 
 def _unreduced(failure: SeenFailure) -> SeenFailure:

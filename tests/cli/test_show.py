@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.stores import failing
+from torchreel.store import Store, queries
 
 
 @pytest.fixture
@@ -55,6 +56,41 @@ def test_a_message_does_not_repeat_the_exception_that_it_was_raised_for(
     out = run("show", store).out
     assert out.count("RuntimeError: no sin here") == 1
     assert "    and more of it\n" in out
+
+
+def test_a_long_message_ends_with_the_lines_of_the_program(run: Run, store: Path) -> None:
+    user = ["from user code:", '  File "train.py", line 9, in step', "    return model(x)"]
+    advice = "Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace"
+    message = ["What it is", *(f"reason {n}" for n in range(30)), *user, advice, "+dynamo"]
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE failures SET message = ?", ("\n".join(message),))
+    out = run("show", store).out
+    assert "    reason 10\n" in out
+    assert "reason 11" not in out
+    assert "\n".join(f"    {line}" for line in user) in out
+    assert "(19 more lines: --traceback shows all)" in out
+    assert "TORCHDYNAMO_VERBOSE" not in out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE failures SET stage = 'guards'",
+        "DELETE FROM checkpoints",
+        "UPDATE checkpoints SET digest = :own",
+    ],
+    ids=["a failure of Dynamo's", "a frame alone", "a backend of the program's"],
+)
+def test_what_only_runs_with_trust_is_named_with_it(run: Run, store: Path, change: str) -> None:
+    with Store.open(store, write=True) as opened, opened.writer() as w:
+        own = w.blob(b'{"extra": {"backend": "passes:Rewriter"}}')
+        (row,) = [row for row in queries.compiles(opened, 1) if row.status == "failed"]
+        columns = {"status": "complete", "reason": "", "digest": w.blob(b"pickle"), "size": 6}
+        w.add("frame_bundles", compile_id=row.id, **columns)
+    assert run("show", store).err == f"next: torchreel minify {store}#1/0/1\n"
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(change, {"own": own} if ":own" in change else {})
+    assert run("show", store).err == f"next: torchreel minify {store}#1/0/1 --trust\n"
 
 
 def test_a_compile_that_did_not_fail_has_something_else_next(run: Run, store: Path) -> None:

@@ -228,6 +228,7 @@ def compile_at(store: Store, address: Address) -> Compile:
         if event.compile_id is None:
             raise UsageError(f"{address} belongs to no compile: name the compile instead.")
         return compile_by_id(store, event.compile_id)
+    require(store, address)
     latest = latest_failing(store, address.recording) or _latest(store, address.recording)
     if latest is None:
         raise UsageError(f"{address} has no compile in it: nothing was compiled while it recorded.")

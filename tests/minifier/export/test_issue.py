@@ -68,7 +68,9 @@ def _release(text: str, state: State) -> Release:
 
 def written(text: str, kind: str = "exception", stage: str = "", *, holds: bool = False) -> str:
     result = CheckResult(holds, holds, None, 1, text, text, text)
-    return issue(the_case(), Script("compile", text), result, story(text, kind, stage), (1, 2))
+    return issue(
+        the_case(), Script("compile", text), result, story(text, kind, stage), (1, 2), text
+    )
 
 
 def structure(text: str) -> list[tuple[str, str]]:

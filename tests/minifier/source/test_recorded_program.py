@@ -99,11 +99,11 @@ assert torch.equal(compiled(x), model.m(x)), "stale"
 """
 
 
-def recorded(folder: Path, text: str) -> Path:
-    """A store of what a program did that is one file."""
+def recorded(folder: Path, text: str, *arguments: str) -> Path:
+    """A store of what a program did."""
     (folder / "program.py").write_text(text)
     time.sleep(0.02)  # the recording begins after the file was written
-    words = ["record", "-o", "run.db", "--", sys.executable, "program.py"]
+    words = ["record", "-o", "run.db", "--", sys.executable, "program.py", *arguments]
     subprocess.run(
         [sys.executable, "-m", "torchreel.cli", *words],
         cwd=folder, check=False, capture_output=True, timeout=300,
@@ -170,6 +170,48 @@ def test_a_program_that_was_changed_is_another(tmp_path: Path) -> None:
         (tmp_path / "program.py").unlink()
         with pytest.raises(UnsupportedError, match="can't be read"):
             recorded_program(store, compile, TRUSTED)
+
+
+_WITH_A_MODULE = """
+from __future__ import annotations
+import argparse
+import torch
+from layers import scaled
+parser = argparse.ArgumentParser()
+parser.add_argument("--by", type=int)
+by = parser.parse_args().by
+torch.compile(lambda x: scaled(x, by), backend="eager")(torch.ones(2))
+"""
+
+
+def test_a_program_brings_its_arguments_and_its_modules(tmp_path: Path) -> None:
+    (tmp_path / "layers.py").write_text("def scaled(x, by):\n    return x * by\n")
+    path = recorded(tmp_path, _WITH_A_MODULE, "--by", "3")
+    with Store.open(path) as store:
+        compile = queries.compiles(store, 1)[0]
+        case = recorded_program(store, compile, TRUSTED)[0]
+        (tmp_path / "layers.py").write_text("def scaled(x, by):\n    return x\n")
+        with pytest.raises(UnsupportedError, match=r"layers\.py has changed since"):
+            recorded_program(store, compile, TRUSTED)
+    assert case.text.splitlines()[:3] == [
+        "from __future__ import annotations",
+        "import sys",
+        "sys.argv = ['program.py', '--by', '3']",
+    ]
+    assert "import layers" not in case.text
+    assert "from layers" not in case.text
+    script = tmp_path / "elsewhere" / "one_file.py"
+    script.parent.mkdir()
+    script.write_text(f"{case.text}print('by', by)\n")
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert ran.stdout == "by 3\n"
+
+
+def test_an_argument_that_was_taken_out_is_not_guessed(tmp_path: Path) -> None:
+    text = "import torch\ntorch.compile(torch.sin, backend='eager')(torch.ones(2))"
+    path = recorded(tmp_path, text, "--api-token", "hunter2222")
+    with Store.open(path) as store, pytest.raises(UnsupportedError, match="was redacted"):
+        recorded_program(store, queries.compiles(store, 1)[0], TRUSTED)
 
 
 @pytest.fixture

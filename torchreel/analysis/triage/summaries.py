@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from torchreel.analysis.triage.failures import SeenFailure, failures_with_rows
 from torchreel.analysis.triage.grouping import BugGroup, group
 from torchreel.analysis.triage.kinds import StoredFailures
+from torchreel.analysis.trust import may_need_trust
 from torchreel.errors import DamagedStore, StoreError
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
@@ -226,7 +227,11 @@ def _summary(found: BugGroup, *, has_baseline: bool) -> GroupSummary:
         smallest_size=least.smallest.size if least.smallest else least.graph_size,
         smallest_unit=least.smallest.unit if least.smallest else "call node",
         is_reduced=least.smallest is not None,
-        needs_trust=least.smallest.unit == "statement" if least.smallest else least.needs_trust,
+        needs_trust=(
+            least.smallest.unit == "statement"
+            if least.smallest
+            else least.needs_trust or may_need_trust(signature)
+        ),
         addresses=tuple(each.address for each in seen[:_MOST_ADDRESSES]),
     )
 

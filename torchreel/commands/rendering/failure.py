@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from torchreel.analysis import skipped
+from torchreel.analysis.trust import needs_trust
 from torchreel.commands.rendering import streams
 from torchreel.commands.rendering.text import shortened
 from torchreel.escaping.characters import visible_block
@@ -13,7 +14,11 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
 from torchreel.store.records import Compile, Failure
 
-_LINES = 12  # of a message; --traceback shows all of it
+# Of a message, and of the program's stack in it; --traceback shows all of it.
+_LINES, _USER_LINES = 12, 40
+_USER_CODE = "from user code:"
+_ADVICE = "Set TORCHDYNAMO_VERBOSE=1 "
+"""The beginning of the line that torch adds to every error: what it advises is recorded already."""
 
 
 def print_failure(store: Store, row: Compile) -> None:
@@ -28,10 +33,22 @@ def print_failure(store: Store, row: Compile) -> None:
     for link in links:
         streams.result(f"  {link}")
     # Dynamo puts the exception of a backend into the message of its own.
-    lines = [line for line in found.message.strip().splitlines()[1:_LINES] if line not in links]
+    lines = [line for line in _some_lines(found.message) if line not in links]
     if any(line.strip() for line in lines):
         streams.block(visible_block("\n".join(f"    {line}" for line in lines)))
     print_signature(found.signature)
+
+
+def _some_lines(message: str) -> list[str]:
+    """Return what a message says after its first line: its beginning, and the program's lines."""
+    every = [line for line in message.strip().splitlines() if not line.startswith(_ADVICE)]
+    user = next((n for n, line in enumerate(every) if line.strip() == _USER_CODE), len(every))
+    end = len(every)
+    while end and not every[end - 1].strip():
+        end -= 1
+    kept = [*every[1 : min(user, _LINES)], *every[user : min(end, user + _USER_LINES)]]
+    left = end - 1 - len(kept)
+    return [*kept, f"({left} more lines: --traceback shows all)"] if left > 0 else kept
 
 
 def _print_crash(store: Store, row: Compile) -> None:
@@ -88,6 +105,11 @@ def print_next(store: Store, row: Compile) -> None:
     streams.next_command(*next_words(store, row))
 
 
+def trust_words(store: Store, row: Compile) -> tuple[str, ...]:
+    """Return the option that a reduction of a compile needs, where it runs code of the program."""
+    return ("--trust",) if needs_trust(store, row) else ()
+
+
 def next_words(store: Store, row: Compile) -> tuple[str, ...]:
     """Return the words of the command that follows on a compile."""
     address = f"{store.target}#{row.place}"
@@ -100,5 +122,5 @@ def next_words(store: Store, row: Compile) -> tuple[str, ...]:
             return "torchreel", verb, address
         return "torchreel", "show", address, "--traceback" if failed else "--events"
     if failed and not queries.is_decomposition(store, row):
-        return "torchreel", "minify", address
+        return "torchreel", "minify", address, *trust_words(store, row)
     return "torchreel", "replay", address

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from torchreel.escaping.characters import visible, visible_block
 from torchreel.escaping.shell import command
+from torchreel.store.passwords import hidden
 
 _UNLIMITED = 4000  # columns; a table in a pipe takes what it needs and no line is cut
 
@@ -64,6 +65,14 @@ def say(line: object, style: str = "") -> None:
 def next_command(*words: object) -> None:
     """Print the last line of every command: what to run next."""
     say(f"next: {command(*words)}", style="bold")
+
+
+def same_command(*more: str) -> None:
+    """Print, as what to run next, the command that runs, with some more options."""
+    words = sys.argv[1:]
+    given = words[: words.index("--")] if "--" in words else words
+    added = [word for word in more if word not in given]
+    next_command("torchreel", *map(hidden, (*words[:1], *added, *words[1:])))
 
 
 def table(*columns: str, title: str = "") -> Table:

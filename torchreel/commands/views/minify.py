@@ -162,14 +162,14 @@ def finish(store: Store, reduction: MinifyResult, options: ExportOptions) -> int
     address = f"{store.target}#{row.place}"
     if reduction.status == "interrupted":
         streams.say(f"interrupted: the best case so far is in {store.target}.")
-        streams.next_command("torchreel", "minify", address, *asked)
+        streams.same_command()
         return 130
     best = reduction.case if isinstance(reduction.case, Case) else None
     exported = export(store, row, replace(options, say=streams.say), failure, best)
     status = script_view.report(address, exported)
     if reduction.status == "budget":
         streams.say("The budget is spent: the same command goes on from here.", style="yellow")
-        streams.next_command("torchreel", "minify", address, *asked)
+        streams.same_command("--force")
         return 4
     return status
 

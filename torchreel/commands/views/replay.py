@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.text import Text
 
-from torchreel.commands.rendering import listing, streams
+from torchreel.commands.rendering import failure, listing, streams
 from torchreel.errors import UsageError
 from torchreel.escaping.characters import visible
 from torchreel.replay import Comparison, Verdict
@@ -178,7 +178,7 @@ def _print_next(store: Store, row: Compile, verdict: Verdict) -> None:
     elif verdict.verdict == "diverged" and verdict.recording_id is not None:
         streams.next_command("torchreel", "show", f"{store.target}#{verdict.recording_id}")
     elif verdict.verdict == "identical" and _may_be_reduced(store, row):
-        trust = [] if queries.checkpoints(store, row) else ["--trust"]
+        trust = failure.trust_words(store, row)
         streams.next_command("torchreel", "minify", f"{store.target}#{row.place}", *trust)
     else:
         streams.next_command("torchreel", "show", f"{store.target}#{row.place}")

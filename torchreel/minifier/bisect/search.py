@@ -23,12 +23,13 @@ from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
 from torchreel.minifier.results.verdicts import OracleReport, raise_forbidden, raise_refusal
 from torchreel.minifier.search.cached_oracle import CachedOracle
-from torchreel.minifier.search.similar import NEEDS_FRAME, below_dynamo, is_alike
+from torchreel.minifier.search.similar import below_dynamo, is_alike
 from torchreel.minifier.storage.best_cases import best_case
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.failures.signature import NEEDS_FRAME
 from torchreel.store.records import Compile, Failure
 
 OnStep = Callable[[StepResult], None]

@@ -20,6 +20,7 @@ from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
+from torchreel.minifier.export.collect_env import collect_env
 from torchreel.minifier.export.files import FORMATS, refuse_unwritable, write_files
 from torchreel.minifier.export.issue import issue
 from torchreel.minifier.export.regression import check_as_test, text_of_test
@@ -180,9 +181,13 @@ def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) ->
     if "test" in options.formats and result.holds and judged_by_torch:
         options.say("running test_repro.py in a fresh process")
         tested = check_as_test(script, story.signature, used, options.command, trust=options.trust)
+    machine = ""
+    if "issue" in options.formats:
+        options.say("asking torch.utils.collect_env about this machine")
+        machine = collect_env(options.interpreter.path)
     makers = {
         "repro": lambda: script.text,
-        "issue": lambda: check_issue(issue(case, script, result, story, (shown, runs))),
+        "issue": lambda: check_issue(issue(case, script, result, story, (shown, runs), machine)),
         "test": lambda: text_of_test(script),
     }
     texts = {name: makers[name]() for name in options.formats}

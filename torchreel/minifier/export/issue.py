@@ -39,8 +39,13 @@ def issue(
     check: CheckResult,
     story: FailureSummary,
     shown: tuple[int, int] = (1, 1),
+    machine: str = "",
 ) -> str:
-    """Return the text of the issue; `shown` is in how many runs of how many the script failed."""
+    """Return the text of the issue.
+
+    `shown` is in how many runs of how many the script failed, `machine` what
+    `torch.utils.collect_env` says of where that was.
+    """
     log = _log(check, story)
     return _template().render(
         title=headline(story.signature, check.message, case),
@@ -54,6 +59,7 @@ def issue(
         log=log,
         size=Markdown(f"{case.call_nodes} {case.unit}s"),
         versions=_versions(story),
+        machine=_lines(machine),
         commands=_commands(story.bisection),
         titled=title,
     )
@@ -72,6 +78,10 @@ def _versions(story: FailureSummary) -> str:
     versions = [f"{key}: {value}" for key, value in story.versions.items()]
     variables = [f"{key}={value}" for key, value in story.variables.items()]
     return "\n".join(map(visible, [*versions, *variables]))
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(visible, text.splitlines()))
 
 
 def _commands(found: Bisection | None) -> str:

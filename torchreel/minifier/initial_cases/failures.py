@@ -17,13 +17,17 @@ from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.initial_cases.interestingness import interestingness_cases
 from torchreel.minifier.options import MinifyOptions
-from torchreel.minifier.search.similar import NEEDS_FRAME
 from torchreel.minifier.source.frame_programs import programs
 from torchreel.replay.frame_verdicts import export_around
 from torchreel.replay.imposed.documents import document
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.failures.signature import ASKED, DOUBLE_BACKWARD, Signature
+from torchreel.store.failures.signature import (
+    ASKED,
+    DOUBLE_BACKWARD,
+    NEEDS_FRAME,
+    Signature,
+)
 from torchreel.store.records import Compile, Failure
 
 _RUNTIME_ASSERTS = frozenset({"op:aten._assert_scalar.default", "fn:torch._assert_scalar"})

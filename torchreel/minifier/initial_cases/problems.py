@@ -40,7 +40,6 @@ from torchreel.minifier.options import MinifyOptions, RunLimits
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.reductions import Listener
 from torchreel.minifier.scripts.settings import is_code
-from torchreel.minifier.search.similar import NEEDS_FRAME
 from torchreel.minifier.source.recorded_program import recorded_program
 from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.minifier.storage.other_failures import find_other_failure
@@ -50,7 +49,12 @@ from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.hang_limit import recorded_limit
-from torchreel.store.failures.signature import ASKED, Signature, wrong_result_signature
+from torchreel.store.failures.signature import (
+    ASKED,
+    NEEDS_FRAME,
+    Signature,
+    wrong_result_signature,
+)
 from torchreel.store.records import Compile, Failure
 
 Starts = tuple[Sequence[AnyCase], Failure]

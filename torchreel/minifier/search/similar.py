@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchreel.store.failures.signature import Signature, telling_frames
+from torchreel.store.failures.signature import NEEDS_FRAME, Signature, telling_frames
 
-# Stages that belong to Dynamo: their input is a Python frame, not a graph.
-NEEDS_FRAME = ("dynamo", "guards", "")
 _DYNAMO = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
 
 

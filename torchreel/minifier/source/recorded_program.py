@@ -2,14 +2,15 @@
 
 Some failures need more than a graph or a frame: a second call, a backward outside of what was
 compiled, an operator of the program's own, an input that no description holds. The program has all
-of it, if it is one file that is still as it was. Called by `minify` and `accuracy`; the text is of
-this machine, and is read and run with `MinifyOptions.trust` only.
+of it, if its file and the modules beside it are still as they were. Called by `minify` and
+`accuracy`; the text is of this machine, and is read and run with `MinifyOptions.trust` only.
 """
 
 from __future__ import annotations
 
 import ast
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,12 +19,15 @@ from pathlib import Path
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.source.own_modules import with_own_modules
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, Recording
 
 _LARGEST = 1 << 20
 """Bytes: a longer file is no program that a person wrote."""
+_PLAIN_OPTION = re.compile("-[BdEIOqsSuv]+")
+"""Options of Python's that have no value, and change nothing of what a program means."""
 _COMPARING = ("assert_close", "assert_allclose", "assert_equal")
 """Functions that raise where their first two arguments differ."""
 
@@ -62,7 +66,23 @@ def _not_too_deep() -> Iterator[None]:
 
 def _parsed(store: Store, compile: Compile) -> ast.Module:
     recording = queries.recording(store, compile.recording_id)
-    path = _file(recording)
+    path, arguments = _command(recording)
+    program = _file(path, recording)
+
+    def beside(name: str) -> ast.Module | None:
+        module = path.parent.joinpath(*name.split(".")).with_suffix(".py")
+        return _file(module, recording) if module.is_file() else None
+
+    with _not_too_deep():
+        tree = with_own_modules(program, beside)
+    return _with_arguments(tree, [path.name, *arguments]) if arguments else tree
+
+
+def _file(path: Path, recording: Recording) -> ast.Module:
+    """Return a file of the program, parsed.
+
+    Raises `UnsupportedError` where it is not what it was.
+    """
     try:
         changed, text = read_program(path)
     except (OSError, ValueError) as error:  # a path of a store may be none
@@ -77,6 +97,22 @@ def _parsed(store: Store, compile: Compile) -> ast.Module:
         raise UnsupportedError(f"the program {path} can't be parsed: {error}") from error
 
 
+def _with_arguments(tree: ast.Module, words: list[str]) -> ast.Module:
+    """Return the program with its command line, which a script would not have."""
+    start = 0
+    while start < len(tree.body) and _comes_first(tree.body[start]):
+        start += 1
+    given = ast.parse(f"import sys\nsys.argv = {words!r}").body
+    return ast.Module([*tree.body[:start], *given, *tree.body[start:]], [])
+
+
+def _comes_first(node: ast.stmt) -> bool:
+    """Return True for a docstring, and for an import that may only stand at the beginning."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
 def read_program(path: Path) -> tuple[int, bytes]:
     """Return when a file was changed, and its beginning. Raises OSError for what is no file."""
     # To open a pipe waits for its other end, unless it is asked not to.
@@ -87,14 +123,18 @@ def read_program(path: Path) -> tuple[int, bytes]:
         return status.st_mtime_ns, file.read(_LARGEST + 1)
 
 
-def _file(recording: Recording) -> Path:
-    """Return the file of a recording that ran one file without arguments."""
+def _command(recording: Recording) -> tuple[Path, list[str]]:
+    """Return the file that a recording ran, and its arguments."""
     words = [str(word) for word in recording.argv] if isinstance(recording.argv, list) else []
     if words and Path(words[0]).name.startswith("python"):
         words = words[1:]
-    if len(words) != 1 or not words[0].endswith(".py"):
-        raise UnsupportedError("the recording is not of one file that was run without arguments")
-    return Path(os.path.join(recording.cwd, words[0]))
+        while words and _PLAIN_OPTION.fullmatch(words[0]):
+            words = words[1:]
+    if not words or not words[0].endswith(".py"):
+        raise UnsupportedError("the recording is not of a file of Python")
+    if "<redacted>" in "".join(words):
+        raise UnsupportedError("an argument of the program was redacted")
+    return Path(os.path.join(recording.cwd, words[0])), words[1:]
 
 
 def _text(tree: ast.Module) -> str:

@@ -46,6 +46,8 @@ CLASSES: tuple[FailureClass, ...] = (
 )  # fmt: skip
 DOUBLE_BACKWARD = "double backward"
 """The partition of a failure where a compiled backward was to be differentiated again."""
+NEEDS_FRAME = ("dynamo", "guards", "")
+"""The stages that belong to Dynamo: their input is a Python frame, not a graph."""
 ASKED: tuple[FailureClass, ...] = ("predicate", "script")
 """Classes that a user defines for a reduction: no recording holds them, no search meets them."""
 
