@@ -39,14 +39,15 @@ Ids = dict[str, dict[Any, Any]]
 def send_blobs(source: SourceBlobs, digests: Sequence[str], target: Store) -> int:
     """Send the blobs that the target lacks; return how many bytes they have."""
     sent = 0
-    for group in _packs(source, _lacking(target, digests)):
+    for group in _packs(source, lacking(target, digests)):
         with target.writer() as writer:
             _put(writer, group)
         sent += sum(map(len, group.values()))
     return sent
 
 
-def _lacking(target: Store, digests: Sequence[str]) -> list[str]:
+def lacking(target: Store, digests: Sequence[str]) -> list[str]:
+    """Return those of the digests under which the target has no blob."""
     found: set[str] = set()
     for start in range(0, len(digests), _CHUNK):
         chunk = digests[start : start + _CHUNK]
