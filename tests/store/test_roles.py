@@ -12,13 +12,15 @@ from sqlalchemy.exc import ProgrammingError
 from tests.server import Server
 from tests.store.pushing import FAILED, content, counts, fill
 from tests.store.rows import add_failure
+from torchreel.analysis.triage.kinds import kinds_of
 from torchreel.errors import DamagedStore, LockedStore
 from torchreel.store import Store
 from torchreel.store.database import APPENDING, DELETING
+from torchreel.store.migrations import upgrade
 from torchreel.store.schema import blobs, metadata
 from torchreel.store.sending.push import PushReport, push_path
 from torchreel.store.sending.wanted import drop_wrong
-from torchreel.store.servers.roles import APPEND, DELETE, READ, grant
+from torchreel.store.servers.roles import APPEND, DELETE, READ, grant, statements
 from torchreel.store.sweep import sweep
 
 Url = Callable[[str], str]
@@ -116,6 +118,26 @@ def test_a_blob_under_a_wrong_digest_is_mended(url_of: Url, tmp_path: Path) -> N
     assert push().mended == 0
     with Store.open(url_of("")) as central:
         assert content(central) == right
+
+
+def test_roles_keep_their_rights_through_a_migration(
+    server: Server, url_of: Url, tmp_path: Path
+) -> None:
+    """An operator who upgrades runs prepare, and need not make the roles again."""
+    path = fill(tmp_path / "run.db", range(1))
+    empty = server.new_database()
+    engine = create_engine(empty)
+    with engine.begin() as connection:
+        upgrade(connection, "0009")
+        for statement in statements():
+            connection.execute(text(statement))
+    engine.dispose()
+    Store.open(empty, create=True).close()
+    user = server.url(empty.rpartition("/")[2], user=f"{APPEND}_user")
+    with Store.open(user, write=True, rights=APPENDING) as central:
+        assert sorted(push_path(str(path), central, kinds_of=kinds_of).sent) == [1]
+    with Store.open(empty) as central:
+        assert counts(central)["failure_kinds"] == counts(central)["failures"]
 
 
 def test_what_is_asked_for_is_no_way_to_others_blobs(url_of: Url, tmp_path: Path) -> None:
