@@ -116,8 +116,11 @@ def multiply(connection: Connection, times: int) -> None:
             columns["id"] = f"id + n * {spans[table.name]}"
         if table is schema.recordings:
             columns |= {"run": "run || '-' || n", "started_ns": "started_ns + n * 60000000000"}
-        if table is schema.failures:
+        if table in (schema.failures, schema.failure_kinds):
             columns["time_ns"] = "time_ns + n * 60000000000"
+        if table is schema.failure_kinds:  # which repeats what it was seen in
+            columns["recording_id"] = f"recording_id + n * {spans['recordings']}"
+            columns |= {"run": "run || '-' || n", "started_ns": "started_ns + n * 60000000000"}
         names, values = ", ".join(columns), ", ".join(columns.values())
         into = f"INSERT INTO {table.name} ({names})"
         connection.execute(text(f"{into} {counted} SELECT {values} FROM {table.name}, s"))

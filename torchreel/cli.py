@@ -22,6 +22,7 @@ from torchreel.commands.ls import ls
 from torchreel.commands.minify import minify
 from torchreel.commands.options import print_version
 from torchreel.commands.prepare import prepare
+from torchreel.commands.prune import prune
 from torchreel.commands.push import push
 from torchreel.commands.query import query
 from torchreel.commands.recheck import recheck
@@ -99,6 +100,7 @@ app.command()(audit)
 app.command("import")(import_)
 app.command()(prepare)
 app.command()(push)
+app.command()(prune)
 app.command()(doctor)
 
 

@@ -59,10 +59,10 @@ def add_material(log: EventLog, compile: Ref, seq: int, size: int) -> None:
     log.append(AddPages(log.recording, compile, [[event]]))
 
 
-def add_failure(log: EventLog, compile: Ref) -> None:
+def add_failure(log: EventLog, compile: Ref, kind: str = "dynamo") -> None:
     from torchreel.store.failures.signature import crash_signature
 
-    signature = crash_signature("dynamo", "", "SIGKILL")
+    signature = crash_signature(kind, "", "SIGKILL")
     columns = {
         "recording_id": log.recording, "compile_id": compile, "stage": "dynamo", "partition": "",
         "failure_class": "crash", "exception_type": "", "message": "", "chain": [],
@@ -71,14 +71,16 @@ def add_failure(log: EventLog, compile: Ref) -> None:
     log.append(Add("failures", columns))
 
 
-def fill(log: EventLog, path: Path, count: int, failing: int, size: int = 80_000) -> int:
+def fill(
+    log: EventLog, path: Path, count: int, failing: int, size: int = 80_000, kinds: int = 1
+) -> int:
     """Compiles, of which the first ones fail; the largest size that the store had meanwhile."""
     largest = 0
     for n in range(count):
         compile = compile_row(log, n, "failed" if n < failing else "ok")
         add_material(log, compile, n, size)
         if n < failing:
-            add_failure(log, compile)
+            add_failure(log, compile, f"stage {n % kinds}")
         assert log.commit("test")
         largest = max(largest, size_on_disk(str(path)))
     log.close()
@@ -112,13 +114,35 @@ def test_old_failures_go_last_and_the_newest_never(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "_NEWEST_FAILURES", 3)
-    fill(recorder(path, Limits(max_bytes=CAP)), path, 20, failing=20)
+    fill(recorder(path, Limits(max_bytes=CAP)), path, 40, failing=40, kinds=40)
     assert size_on_disk(str(path)) < CAP
     with Store.open(path) as store:
         names = [row.compile_id for row in queries.compiles(store, 1)]
-        assert 3 <= len(names) < 20
-        assert names == [f"{n}/0" for n in range(20 - len(names), 20)]
+        assert 3 <= len(names) < 40
+        assert names == [f"{n}/0" for n in range(40 - len(names), 40)]
         assert len(queries.failures(store)) == len(names)
+    assert {row[0] for row in losses.snapshot()} == {retention.OLD}
+    assert sum(row[2] for row in losses.snapshot()) == 40 - len(names)
+
+
+def test_new_kinds_survive_and_repeats_are_counted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spool whose collector is away: thousands of repeats of few kinds, each kind first early."""
+    monkeypatch.setattr(retention, "_NEWEST_FAILURES", 3)
+    fill(recorder(path, Limits(max_bytes=CAP)), path, 60, failing=60, kinds=4)
+    assert size_on_disk(str(path)) < CAP
+    with Store.open(path) as store:
+        left = [int(row.compile_id.partition("/")[0]) for row in queries.compiles(store, 1)]
+        kept = queries.failures(store)
+    assert left[:4] == [0, 1, 2, 3], "the first of each kind"
+    assert left[-3:] == [57, 58, 59], "the newest"
+    counted = losses.snapshot()
+    assert {row[0] for row in counted} == {retention.REPEATS}
+    assert sorted(row[1] for row in counted) == sorted(
+        {f"failure {failure.signature_digest[:12]}" for failure in kept}
+    )
+    assert sum(row[2] for row in counted) + len(left) == 60, "nothing is lost without a count"
 
 
 def test_failures_alone_may_be_more_than_the_cap(path: Path) -> None:

@@ -6,18 +6,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, select, text
 from sqlalchemy.exc import ProgrammingError
 
 from tests.server import Server
 from tests.store.pushing import FAILED, content, counts, fill
 from tests.store.rows import add_failure
-from torchreel.errors import LockedStore
+from torchreel.analysis.triage.kinds import kinds_of
+from torchreel.errors import DamagedStore, LockedStore
 from torchreel.store import Store
 from torchreel.store.database import APPENDING, DELETING
-from torchreel.store.schema import metadata
-from torchreel.store.sending.push import push_path
-from torchreel.store.servers.roles import APPEND, DELETE, READ, grant
+from torchreel.store.migrations import upgrade
+from torchreel.store.schema import blobs, metadata
+from torchreel.store.sending.push import PushReport, push_path
+from torchreel.store.sending.wanted import drop_wrong
+from torchreel.store.servers.roles import APPEND, DELETE, READ, grant, statements
 from torchreel.store.sweep import sweep
 
 Url = Callable[[str], str]
@@ -83,6 +86,73 @@ def test_every_table_and_the_version_is_covered(url_of: Url) -> None:
     for name in metadata.tables:
         with Store.open(url_of(READ)) as central, central.connect() as connection:
             connection.execute(text(f'SELECT * FROM "{name}"')).all()
+
+
+def test_a_blob_under_a_wrong_digest_is_mended(url_of: Url, tmp_path: Path) -> None:
+    """A client that may append takes the digests of what others will send, before they do."""
+    path = fill(tmp_path / "run.db", range(2))
+    with Store.open(path) as source:
+        right = content(source)
+        digests = [row.digest for row in source.rows(select(blobs.c.digest))]
+    engine = create_engine(url_of(APPEND))
+    with engine.begin() as connection:
+        row = "VALUES (:digest, 'raw', 5, 'wrong')"
+        for digest in digests[::2]:
+            statement = text(f"INSERT INTO blobs (digest, codec, size, data) {row}")
+            connection.execute(statement, {"digest": digest})
+    engine.dispose()
+
+    def push() -> PushReport:
+        with Store.open(url_of(APPEND), write=True, rights=APPENDING) as central:
+            return push_path(str(path), central)
+
+    assert sorted(push().sent) == [1, 2]
+    with Store.open(url_of("")) as central, pytest.raises(DamagedStore):
+        content(central)
+    assert push().mended == 0, "nobody has looked yet"
+    with Store.open(url_of(""), write=True) as central:
+        assert sorted(drop_wrong(central)) == sorted(digests[::2])
+        assert drop_wrong(central) == []
+    report = push()
+    assert (report.mended, report.sent, report.known) == (len(digests[::2]), {}, 2)
+    assert push().mended == 0
+    with Store.open(url_of("")) as central:
+        assert content(central) == right
+
+
+def test_roles_keep_their_rights_through_a_migration(
+    server: Server, url_of: Url, tmp_path: Path
+) -> None:
+    """An operator who upgrades runs prepare, and need not make the roles again."""
+    path = fill(tmp_path / "run.db", range(1))
+    empty = server.new_database()
+    engine = create_engine(empty)
+    with engine.begin() as connection:
+        upgrade(connection, "0009")
+        for statement in statements():
+            connection.execute(text(statement))
+    engine.dispose()
+    Store.open(empty, create=True).close()
+    user = server.url(empty.rpartition("/")[2], user=f"{APPEND}_user")
+    with Store.open(user, write=True, rights=APPENDING) as central:
+        assert sorted(push_path(str(path), central, kinds_of=kinds_of).sent) == [1]
+    with Store.open(empty) as central:
+        assert counts(central)["failure_kinds"] == counts(central)["failures"]
+
+
+def test_what_is_asked_for_is_no_way_to_others_blobs(url_of: Url, tmp_path: Path) -> None:
+    """A note asks those alone who have the bytes, and a wrong one changes nothing."""
+    path = fill(tmp_path / "run.db", range(1))
+    engine = create_engine(url_of(APPEND))
+    with engine.begin() as connection:
+        row = "VALUES (:digest, 'wanted', NULL, 0, 0)"
+        for digest in ("f" * 64, "no digest"):
+            names = "(digest, kind, recording_id, row_id, pushed_ns)"
+            connection.execute(text(f"INSERT INTO origins {names} {row}"), {"digest": digest})
+    engine.dispose()
+    with Store.open(url_of(APPEND), write=True, rights=APPENDING) as central:
+        report = push_path(str(path), central)
+    assert (sorted(report.sent), report.mended, report.refused) == ([1], 0, [])
 
 
 _READING = ["SELECT argv FROM recordings", "SELECT data FROM blobs", "SELECT * FROM environment"]

@@ -21,6 +21,7 @@ from torchreel.commands.options import (
     seconds_option,
 )
 from torchreel.commands.stores import writable_copy, writable_store
+from torchreel.errors import UsageError
 
 
 def minify(
@@ -67,6 +68,24 @@ def minify(
     ] = True,
     checks: ChecksOption = 3,
     force: ForceOption = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            metavar="ALL|GROUP",
+            help="Reduce each group of 'triage', or the one of an id or a signature.",
+        ),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="ray", help="With --group: reduce groups on a Ray cluster."),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--address", metavar="HOST:PORT", help="The Ray cluster; this machine otherwise."
+        ),
+    ] = None,
 ) -> None:
     """Shrink a failure to a few lines, and export them.
 
@@ -78,7 +97,20 @@ def minify(
     (compile_seconds, cpu_seconds, python_calls, memory, guards, recompiles, warnings, warning,
     kernels, code_lines, code), as in "guards > 40" or 'code ~ "regex"'; and what follows '--' is
     any command, as in 'torchreel minify run.db#1/0/0 -- ./check.sh'.
+
+    With '--group ALL', the smallest failure of each group of 'torchreel triage' is reduced, and
+    exported into a folder of its own. Groups whose reduction came to its end are left out, so the
+    same command goes on after Ctrl-C. '--on ray' reduces as many at a time as the cluster has
+    cores; each result is that of one worker.
     """
+    if group is not None:
+        if command or accuracy or by_catch is not None or predicate is not None:
+            raise UsageError(
+                "--group reduces recorded failures: leave out --accuracy, --by-catch, --predicate "
+                "and the command after '--'."
+            )
+    elif on is not None or cluster is not None:
+        raise UsageError("--on and --address say where groups are reduced: they need --group.")
     from torchreel.commands.views import minify as view
     from torchreel.minifier.export import ExportOptions, refuse_overwriting
     from torchreel.minifier.minify import minify as run
@@ -87,6 +119,23 @@ def minify(
 
     where = parse(address)
     limits = Budget(limit_time, limit_runs)
+    chosen = MinifyOptions(
+        imports=tuple(imports or ()),
+        trust=trust,
+        limits=limits,
+        explain=explain,
+        other_failure=by_catch,
+        comparator=compare,
+        predicate=predicate,
+        command=tuple(command or ()),
+        jobs=jobs or usable_cores(),
+        bounds=RunLimits(hang_after),
+    )
+    if group is not None:
+        from torchreel.commands.groups import GroupOptions, minify_groups
+
+        of_groups = GroupOptions(group, output, force, checks, on, cluster)
+        raise typer.Exit(minify_groups(where, of_groups, chosen))
     options = ExportOptions(
         output,
         force=force,
@@ -101,17 +150,5 @@ def minify(
     with store:
         row = None if accuracy and where.compile is None else queries.compile_at(store, where)
         with view.watched(limits) as listener:
-            chosen = MinifyOptions(
-                imports=options.imports,
-                trust=trust,
-                limits=limits,
-                explain=explain,
-                other_failure=by_catch,
-                comparator=compare,
-                predicate=predicate,
-                command=options.command,
-                jobs=jobs or usable_cores(),
-                bounds=RunLimits(hang_after),
-            )
             reduction = run(store, row, accuracy=accuracy, options=chosen, listener=listener)
         raise typer.Exit(view.finish(store, reduction, options))

@@ -22,6 +22,12 @@ def prepare(
     roles: Annotated[
         bool, typer.Option("--roles", help="Make the roles of pushers, readers and deleters, too.")
     ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Read every blob, and delete those that are not what they should be."
+        ),
+    ] = False,
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the SQL that makes the roles, and do nothing.")
     ] = False,
@@ -35,11 +41,16 @@ def prepare(
     The roles are torchreel_append, which may push and read nothing but numbers and digests;
     torchreel_read; torchreel_delete, which may read and delete. They are given to users with GRANT.
     To make them takes CREATEROLE; an administrator may execute what '--sql' prints instead.
+
+    Whoever may push may write any bytes under any digest. No reader takes them for what they are
+    not, but they keep the right ones out: '--verify' deletes them, and the next push of a store
+    that has the right ones sends these.
     """
     from torchreel.analysis.triage.kinds import write_missing
     from torchreel.commands.rendering import streams
     from torchreel.commands.rendering.text import count
     from torchreel.store import Store
+    from torchreel.store.sending.wanted import drop_wrong
     from torchreel.store.servers import roles as of_roles
 
     if sql:
@@ -50,6 +61,9 @@ def prepare(
         sorted_now = write_missing(made)
         if sorted_now:
             streams.say(f"The kinds of {count(sorted_now, 'failure')} were written, for triage.")
+        if verify:
+            wrong = drop_wrong(made)
+            streams.say(f"{count(len(wrong), 'blob')} deleted that had another digest.")
         if roles:
             with made.writer() as writer:
                 of_roles.grant(writer.connection)

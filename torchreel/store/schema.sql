@@ -28,4 +28,4 @@ CREATE TABLE failures(id INTEGER NOT NULL,recording_id INTEGER NOT NULL,compile_
 
 CREATE TABLE alembic_version(version_num VARCHAR(32)NOT NULL PRIMARY KEY)WITHOUT ROWID;
 
-INSERT INTO alembic_version VALUES ('0009');
+INSERT INTO alembic_version VALUES ('0010');

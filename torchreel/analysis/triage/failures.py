@@ -273,7 +273,7 @@ def smallest_cases(store: Store, failure_ids: Sequence[int]) -> dict[int, Smalle
             if (form := forms.get(row.best_case)) is not None
         ]
         if each:
-            found[failure_id] = min(each, key=lambda case: case.size)
+            found[failure_id] = min(each, key=lambda case: (case.size, not case.is_minimal))
     return found
 
 

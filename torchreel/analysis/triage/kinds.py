@@ -1,8 +1,8 @@
 """Kinds of failures: what the grouping looks at, kept in a store, to be read once for many.
 
 A store of a hundred thousand failures has some hundred kinds.  A push sends the kind of each
-failure along; triage then reads the kinds, and of a failure where and when it was seen.  Failures
-without one, or with one of other rules, are read in full (`failures`).
+failure along, with where and when it was seen; triage then reads the kinds, and a row of each
+failure.  Failures without one, or with one of other rules, are read in full (`failures`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Row, Select, exists, func, select
+from sqlalchemy import Column, ColumnElement, Row, exists, func, select
 
 from torchreel.analysis.triage.failures import (
     SeenFailure,
@@ -24,12 +24,11 @@ from torchreel.analysis.triage.program_part import ProgramPart
 from torchreel.errors import DamagedStore
 from torchreel.store import Store, Writer, queries, schema
 from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of
-from torchreel.store.failures.kinds import FailureKind, kind_of
+from torchreel.store.failures.kinds import FailureKind, document_of
 from torchreel.store.failures.signature import Signature
 from torchreel.store.reading.typed import convert
-from torchreel.store.records import place_of
 
-RULES = 1
+RULES = 2
 """The number of the rules that make a kind: to be raised with every change of what is in one, or of
 what `program_part`, `statements`, `definitions` and `operation` return."""
 
@@ -61,7 +60,9 @@ def _kind(failure: SeenFailure) -> FailureKind:
         "needs_graph": part.needs_graph,
         "is_reported": part.is_reported,
     }
-    return kind_of(RULES, document)
+    place = failure.address.rpartition("#")[2].lstrip("0123456789")
+    seen = failure.time_ns, *failure.process, failure.rank, failure.torch
+    return FailureKind(RULES, document_of(document), place, *seen)
 
 
 def kinds_of(store: Store, number: int) -> Mapping[int, FailureKind]:
@@ -86,20 +87,17 @@ def write_missing(store: Store) -> int:
     for number in _unsorted(store, _Used.read(store)):
         kinds = kinds_of(store, number)
         with store.writer() as writer:
-            _write(writer, kinds)
+            _write(writer, number, kinds)
         count += len(kinds)
     return count
 
 
-def _write(writer: Writer, kinds: Mapping[int, FailureKind]) -> None:
+def _write(writer: Writer, recording: int, kinds: Mapping[int, FailureKind]) -> None:
     table = schema.failure_kinds
-    for kind in sorted(set(kinds.values())):
-        if kind.digest is not None:
-            writer.put("kinds", digest=kind.digest, document=kind.document)
-    rows = [
-        {"failure_id": number, "rules": kind.rules, "kind": kind.digest}
-        for number, kind in kinds.items()
-    ]
+    documents = {kind.digest: kind.document for kind in kinds.values()}
+    for digest in sorted(filter(None, documents)):
+        writer.put("kinds", digest=digest, document=documents[digest])
+    rows = [kind.row(number, recording) for number, kind in kinds.items()]
     writer.connection.execute(table.delete().where(table.c.failure_id.in_(list(kinds))))
     writer.add_many("failure_kinds", rows)
 
@@ -108,7 +106,6 @@ def _write(writer: Writer, kinds: Mapping[int, FailureKind]) -> None:
 
 _AT = schema.failure_kinds.c
 _IS_OURS = _AT.rules == RULES
-_VERSION = schema.environment.c
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ class StoredFailures:
         ids = select(at.failure_id).where(at.failure_id.is_not(None)).distinct()
         reduced = smallest_cases(store, sorted(row.failure_id for row in store.rows(ids)))
         found = cls(store, kinds, (), reduced, frozenset(numbers))
-        own = found._members(schema.failures.c.id, sorted(reduced))
+        own = found._members(_AT.failure_id, sorted(reduced))
         return replace(found, others=(*in_full, *own))
 
     def each(self) -> Iterator[SeenFailure]:
@@ -157,8 +154,7 @@ class StoredFailures:
     ) -> list[SeenFailure]:
         rows = [
             row
-            for query in (_in_a_compile(), _outside())
-            for row in queries.in_chunks(self.store, query, column, values)
+            for row in queries.in_chunks(self.store, _SEEN, column, values)
             if row.recording_id not in self.unsorted
             and row.failure_id not in without
             and row.kind in self.kinds
@@ -166,52 +162,21 @@ class StoredFailures:
         return [self._member(row) for row in rows]
 
     def _member(self, row: Row[Any]) -> SeenFailure:
-        place = str(row.recording_id)
-        if "compile_id" in row._mapping:
-            name = row.compile_id, row.attempt, row.generation
-            place = place_of(row.recording_id, *name)
         return replace(
             self.kinds[row.kind],
-            address=f"{self.store.target}#{place}",
+            address=f"{self.store.target}#{row.recording_id}{row.place}",
             time_ns=row.time_ns,
             process=(row.run, row.pid, row.started_ns),
             rank=row.rank,
-            torch=row.torch or "",
+            torch=row.torch,
             smallest=self.reduced.get(row.failure_id),
         )
 
 
-def _outside() -> Select[Any]:
-    """Return the query of failures that belong to no compile."""
-    failures, recordings = schema.failures, schema.recordings
-    at = recordings.c
-    return (
-        select(
-            _AT.failure_id, _AT.kind, failures.c.recording_id, failures.c.time_ns,
-            at.run, at.pid, at.started_ns, at.rank, _VERSION.value.label("torch"),
-        )
-        .join(failures, _AT.failure_id == failures.c.id)
-        .join(recordings, failures.c.recording_id == at.id)
-        .outerjoin(schema.environment, (_VERSION.recording_id == at.id) & (_VERSION.key == "torch"))
-        .where(_IS_OURS, at.kind != "replay", failures.c.compile_id.is_(None))
-    )  # fmt: skip
-
-
-def _in_a_compile() -> Select[Any]:
-    failures, compiles, recordings = schema.failures, schema.compiles, schema.recordings
-    at = recordings.c
-    return (
-        select(
-            _AT.failure_id, _AT.kind, failures.c.recording_id, failures.c.time_ns,
-            at.run, at.pid, at.started_ns, at.rank, _VERSION.value.label("torch"),
-            compiles.c.compile_id, compiles.c.attempt, compiles.c.generation,
-        )
-        .join(failures, _AT.failure_id == failures.c.id)
-        .join(recordings, failures.c.recording_id == at.id)
-        .outerjoin(schema.environment, (_VERSION.recording_id == at.id) & (_VERSION.key == "torch"))
-        .join(compiles, failures.c.compile_id == compiles.c.id)
-        .where(_IS_OURS, at.kind != "replay")
-    )  # fmt: skip
+_SEEN = select(
+    _AT.failure_id, _AT.kind, _AT.recording_id, _AT.place, _AT.time_ns, _AT.run, _AT.pid,
+    _AT.started_ns, _AT.rank, _AT.torch,
+).where(_IS_OURS)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,15 @@ class GroupSummary:
     """Digests, as in the column `failures.signature_digest`."""
     smallest: str
     """The address of the failure with the smallest case, or else with the smallest graph."""
+    smallest_signature: str
+    """The digest of its signature."""
     smallest_size: int | None
     """The size of that; None where no graph was recorded."""
     smallest_unit: str
     is_reduced: bool
     """True if the smallest is a case that a reduction found."""
+    is_minimal: bool
+    """True if that reduction came to its end: no pass could take another step."""
     needs_trust: bool
     """True if the smallest is code of the program's, which only runs with `--trust`."""
     addresses: tuple[str, ...]
@@ -203,7 +207,7 @@ def _baseline_of(target: str) -> Sequence[SeenFailure]:
 
 def _summary(found: BugGroup, *, has_baseline: bool) -> GroupSummary:
     seen = [each for each in found.failures if not each.is_baseline]
-    least = min(seen, key=_size)
+    least = min(seen, key=size_key)
     signature = least.signature
     is_known = any(each.is_baseline for each in found.failures)
     return GroupSummary(
@@ -224,9 +228,11 @@ def _summary(found: BugGroup, *, has_baseline: bool) -> GroupSummary:
         torch=tuple(sorted({each.torch for each in seen if each.torch})),
         signatures=tuple(sorted({each.signature.digest for each in seen})),
         smallest=least.address,
+        smallest_signature=signature.digest,
         smallest_size=least.smallest.size if least.smallest else least.graph_size,
         smallest_unit=least.smallest.unit if least.smallest else "call node",
         is_reduced=least.smallest is not None,
+        is_minimal=least.smallest is not None and least.smallest.is_minimal,
         needs_trust=(
             least.smallest.unit == "statement"
             if least.smallest
@@ -236,8 +242,11 @@ def _summary(found: BugGroup, *, has_baseline: bool) -> GroupSummary:
     )
 
 
-def _size(failure: SeenFailure) -> tuple[bool, int, int, str]:
-    """Reduced cases come before graphs, small ones before large ones, old ones before new ones."""
+def size_key(failure: SeenFailure) -> tuple[bool, int, int, str]:
+    """Return the key by which the smallest failure is the least.
+
+    Reduced cases come before graphs, small ones before large ones, old ones before new ones.
+    """
     size = failure.smallest.size if failure.smallest is not None else failure.graph_size
     known = size if size is not None else 1 << 62
     return failure.smallest is None, known, failure.time_ns, failure.address

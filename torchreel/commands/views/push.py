@@ -16,7 +16,7 @@ class PushPrinter:
     def __init__(self, to: str, *, json: bool) -> None:
         self._to, self._json = to, json
         self._refused: set[str] = set()
-        self._sent = self._added = 0
+        self._sent = self._added = self._mended = 0
         self._known: dict[str, int] = {}
         self._running: dict[str, int] = {}
         self._waiting = ""
@@ -34,6 +34,7 @@ class PushPrinter:
     def pushed(self, source: str, report: PushReport) -> None:
         """Count what a store has, and print what can't be sent, once."""
         self._added += report.added
+        self._mended += report.mended
         self._known[source], self._running[source] = report.known, report.running
         for reason in report.refused:
             self._say_refused(f"{source}: {reason}")
@@ -59,6 +60,8 @@ class PushPrinter:
         streams.say(f"{count(self._sent, 'recording')} sent, {known} there already.")
         if self._added:
             streams.say(f"{count(self._added, 'row')} added to recordings that were there.")
+        if self._mended:
+            streams.say(f"{count(self._mended, 'blob')} sent again, which it asked for.")
         if running:
             streams.say(f"{count(running, 'recording')} still running: push again later.")
         if self._sent:

@@ -2,8 +2,9 @@
 
 Lives here: `--max-bytes` and `--max-age`, carried out by the writer thread between two batches, and
 the deletion of one compile's material (`flight`).  The oldest material of compiles that went well
-goes first, then their rows, then old failures; the newest failures never go.  Each transaction is
-small, so that nobody waits for the lock.
+goes first, then their rows, then repeats of failures, then the first of each kind; the newest
+failures never go.  Failures that go are counted.  Each transaction is small, so that nobody waits
+for the lock.
 
 A page of events names the blobs of its payloads in its own document: to know which blobs nobody
 needs any more, the documents of the pages that stay are looked through.
@@ -31,6 +32,9 @@ _HIGH, _LOW = 0.85, 0.6
 """Shares of the cap: where deleting begins, and where it ends.  A batch may be as large as what
 lies between the first and the cap."""
 _NEWEST_FAILURES = 10
+REPEATS = "max-bytes: a repeat of a failure was deleted"
+OLD = "max-bytes: an old failure was deleted"
+"""Reasons of losses: the number of each is how often."""
 _CHUNK = 100
 """Compiles, and blobs, that one transaction deletes."""
 _AGE_ROUND = 600.0
@@ -113,7 +117,7 @@ class Retention:
         """Delete what is too much, and what is too old."""
         limit = self._limits.max_bytes
         if limit is not None and size_on_disk(store.target) > _HIGH * limit and not self._stuck:
-            _Sweep(store, recording).shrink(int(_LOW * limit))
+            _Sweep(store, recording).shrink(int(_LOW * limit), int(_HIGH * limit))
             self._stuck = size_on_disk(store.target) > limit
             if self._stuck:
                 losses.add("failures alone are more than max-bytes", "retention")
@@ -141,12 +145,22 @@ class _Sweep:
         self._store = store
         self._recording = recording or 0
 
-    def shrink(self, size: int) -> None:
-        """Delete, in order, until no more than `size` bytes are in use."""
-        steps = (self._drop_successes, self._delete_successes, self._delete_old_failures)
+    def shrink(self, size: int, most: int) -> None:
+        """Delete, in order, until no more than `size` bytes are in use.
+
+        The first failures of their kinds go only as long as there are more than `most`.
+        """
+        steps = (
+            self._drop_successes,
+            self._delete_successes,
+            self._delete_repeats,
+            self._delete_empty,
+        )
         for step in steps:
             while self._used() > size and step():
                 self._sweep_blobs()
+        while self._used() > most and self._delete_old_failures():
+            self._sweep_blobs()
         self._give_back()
 
     def forget_before(self, time_ns: int) -> None:
@@ -175,13 +189,50 @@ class _Sweep:
         query = f"SELECT id FROM compiles WHERE {self._successes} ORDER BY id LIMIT {_CHUNK}"
         return self._delete(query, "compiles")
 
-    def _delete_old_failures(self) -> bool:
-        newest = f"SELECT compile_id FROM failures ORDER BY id DESC LIMIT {_NEWEST_FAILURES}"
+    def _delete_repeats(self) -> bool:
+        """Delete the oldest compile that failed as an older one did: of a kind, the first stays."""
+        first = "SELECT min(id) FROM failures GROUP BY signature_digest"
         query = (
-            f"SELECT id FROM compiles WHERE status IN {_FAILING} AND id NOT IN "
-            f"(SELECT compile_id FROM ({newest}) WHERE compile_id IS NOT NULL) ORDER BY id LIMIT 1"
+            f"SELECT id FROM compiles WHERE {self._old_failures} "
+            "AND id IN (SELECT compile_id FROM failures) "
+            f"AND id NOT IN (SELECT compile_id FROM failures WHERE id IN ({first}) "
+            "AND compile_id IS NOT NULL) ORDER BY id LIMIT 1"
         )
-        return self._delete(query, "compiles")
+        return self._delete_counted(query, REPEATS)
+
+    def _delete_empty(self) -> bool:
+        """Delete the oldest recordings of which nothing else is left."""
+        none = " AND ".join(
+            f"NOT EXISTS (SELECT 1 FROM {table} WHERE recording_id = recordings.id)"
+            for table in ("compiles", "failures", "lost")
+        )
+        query = (
+            f"SELECT id FROM recordings WHERE status <> 'running' AND id <> {self._recording} "
+            f"AND {none} ORDER BY id LIMIT {_CHUNK}"
+        )
+        return self._delete(query, "recordings")
+
+    def _delete_old_failures(self) -> bool:
+        query = f"SELECT id FROM compiles WHERE {self._old_failures} ORDER BY id LIMIT 1"
+        return self._delete_counted(query, OLD)
+
+    def _delete_counted(self, query: str, reason: str) -> bool:
+        """Delete a failed compile, and count it as a loss, by the signature of its failure."""
+        signatures = f"SELECT min(signature_digest) FROM failures WHERE compile_id IN ({query})"
+        with self._store.writer() as writer:
+            ((signature,),) = _rows(writer, signatures)
+        if not self._delete(query, "compiles"):
+            return False
+        losses.add(reason, f"failure {(signature or 'unknown')[:12]}")
+        return True
+
+    @property
+    def _old_failures(self) -> str:
+        newest = f"SELECT compile_id FROM failures ORDER BY id DESC LIMIT {_NEWEST_FAILURES}"
+        return (
+            f"status IN {_FAILING} AND id NOT IN "
+            f"(SELECT compile_id FROM ({newest}) WHERE compile_id IS NOT NULL)"
+        )
 
     @property
     def _successes(self) -> str:

@@ -21,6 +21,7 @@ from torchreel.store.sending.contents import SourceBlobs
 from torchreel.store.sending.later import LaterRows, read_later
 from torchreel.store.sending.rows import read, read_layout
 from torchreel.store.sending.target import row_of, send_later, send_recording
+from torchreel.store.sending.wanted import send_wanted
 
 Listener = Callable[[int, int], None]
 """Gets the number of each recording that was sent, and its number in the other store."""
@@ -41,6 +42,8 @@ class PushReport:
     """By the number of a recording: its number in the other store."""
     added: int = 0
     """Failures and reductions that came to recordings which were there already."""
+    mended: int = 0
+    """The blobs that the other store asked for again."""
     known: int = 0
     """The recordings that were there already."""
     running: int = 0
@@ -108,6 +111,11 @@ def push(
     raises StoreError for a target that can't be written to.
     """
     report = PushReport()
+    blobs = SourceBlobs(source)
+    try:
+        report.mended = send_wanted(blobs, target)
+    except (UnreadableSource, DamagedStore) as error:
+        report.refused.append(f"a blob that {target.target} asks for: {error}")
     found = list(_found(source, report))
     digests = [each.identity for each in found]
     known = origins.known(target, digests + [d for each in found for d in each.later.identities])
@@ -116,7 +124,6 @@ def push(
     wanted = [each for each in found if not {each.identity, *each.later.identities} <= known]
     if not wanted:
         return report
-    blobs = SourceBlobs(source)
     for each in wanted:
         kinds = kinds_of(source, each.row.id) if each.later.failures else {}
         each = replace(each, later=replace(each.later, kinds=kinds))

@@ -19,7 +19,6 @@ from torchreel.store import schema
 from torchreel.store.blobs import packing
 from torchreel.store.blobs.packs import OpenPack
 from torchreel.store.database import Store
-from torchreel.store.failures.kinds import FailureKind
 from torchreel.store.sending.contents import SourceBlobs
 from torchreel.store.sending.later import LaterRows
 from torchreel.store.sending.rows import Layout, RecordingRows, Values, read_layout
@@ -39,14 +38,15 @@ Ids = dict[str, dict[Any, Any]]
 def send_blobs(source: SourceBlobs, digests: Sequence[str], target: Store) -> int:
     """Send the blobs that the target lacks; return how many bytes they have."""
     sent = 0
-    for group in _packs(source, _lacking(target, digests)):
+    for group in _packs(source, lacking(target, digests)):
         with target.writer() as writer:
             _put(writer, group)
         sent += sum(map(len, group.values()))
     return sent
 
 
-def _lacking(target: Store, digests: Sequence[str]) -> list[str]:
+def lacking(target: Store, digests: Sequence[str]) -> list[str]:
+    """Return those of the digests under which the target has no blob."""
     found: set[str] = set()
     for start in range(0, len(digests), _CHUNK):
         chunk = digests[start : start + _CHUNK]
@@ -197,7 +197,8 @@ def _write_later(writer: Writer, later: LaterRows, recording: int, ids: Ids) -> 
         number = _add_once(writer, identity, "failure", recording, moved)
         if number is not None:
             count += 1
-            _add_kind(writer, number, later.kinds.get(row["id"]))
+            if (kind := later.kinds.get(row["id"])) is not None:
+                writer.add_many("failure_kinds", [kind.row(number, recording)])
     owners = {id_: _failure(writer, identity) for id_, identity in later.owners.items()}
     for row in later.cases:
         writer.put("cases", **{**row, "failure_id": owners.get(row["failure_id"])})
@@ -213,12 +214,6 @@ def _write_later(writer: Writer, later: LaterRows, recording: int, ids: Ids) -> 
     for identity, row in later.findings:
         count += _add_once(writer, identity, "finding", recording, row) is not None
     return count
-
-
-def _add_kind(writer: Writer, failure: int, kind: FailureKind | None) -> None:
-    if kind is not None:
-        row = {"failure_id": failure, "rules": kind.rules, "kind": kind.digest}
-        writer.add_many("failure_kinds", [row])
 
 
 def _add_once(writer: Writer, identity: str, kind: str, recording: int, row: Values) -> int | None:

@@ -1,0 +1,136 @@
+"""`torchreel prune`, on files and on a server."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.stores import FAILED
+from tests.server import Server
+from tests.store.rows import add_compile, add_failure, add_recording
+from torchreel.analysis.triage.keeping import PruneLimits, prune
+from torchreel.errors import DamagedStore, LockedStore
+from torchreel.store import Store, queries
+from torchreel.store.database import DELETING
+from torchreel.store.pruning import used_bytes
+from torchreel.store.sending.push import push_path
+from torchreel.store.servers.roles import DELETE, READ, grant
+
+DAY = 24 * 3600 * 10**9
+OTHER = replace(FAILED, message="another", frames=("torch._inductor.lowering:other",))
+
+
+def fill(path: Path, kinds: str, *, size: int = 3000) -> Path:
+    """Add a recording a day, up to yesterday: 'a' and 'b' fail, '.' does not."""
+    began = time.time_ns() - len(kinds) * DAY
+    with Store.open(path, create=True) as store, store.writer() as w:
+        for number, kind in enumerate(kinds):
+            at = began + number * DAY
+            times = {"started_ns": at, "ended_ns": at + 2, "status": "done"}
+            recording = add_recording(w, run=f"run {number}", pid=number + 1, **times)
+            status = "ok" if kind == "." else "failed"
+            row = add_compile(w, recording, status=status, started_ns=at)
+            blob = w.blob(bytes((number * 7 + n * n * 31) % 251 for n in range(size)))
+            w.add("output_codes", compile_id=row, partition="", ordinal=0, digest=blob)
+            if kind != ".":
+                signature = FAILED if kind == "a" else OTHER
+                failure = add_failure(w, recording, row, signature, time_ns=at + 1)
+                cases = {"start_case": "x", "best_case": "x", "status": "interrupted"}
+                effort = {"oracle_runs": 0, "cache_hits": 0, "seconds": 0.0, "started_ns": at}
+                w.add("reductions", failure_id=failure, **cases, **effort)
+    return path
+
+
+def left(target: str | Path) -> list[int]:
+    with Store.open(target) as store:
+        return [int(row.run.partition(" ")[2]) for row in queries.recordings(store)]
+
+
+def test_by_age_the_first_and_the_last_of_each_group_stay(run: Run, tmp_path: Path) -> None:
+    path = fill(tmp_path / "run.db", "ab.aab.a")
+    said = run("prune", path, "--max-age", "2.5d", "--dry-run")
+    assert (said.status, said.out) == (0, "3 recordings would be deleted\n"), said
+    result = run("prune", path, "--max-age", "2.5d")
+    assert result.status == 0, result
+    assert result.out == "3 recordings and 3 blobs deleted\n"
+    assert "4 recordings of 2 groups stay" in result.err
+    assert run("prune", path, "--max-age", "2.5d").out == "0 recordings and 0 blobs deleted\n"
+
+
+@pytest.mark.usefixtures("a_file")
+def test_what_is_left_is_what_should_be(run: Run, tmp_path: Path) -> None:
+    path = fill(tmp_path / "run.db", "ab.aab.a")
+    assert run("prune", path, "--max-age", "2.5d").status == 0
+    assert left(path) == [0, 1, 5, 6, 7]
+    with Store.open(path) as store:
+        assert len(queries.reductions(store)) == 4, "reductions go with their failures"
+        assert len(queries.failures(store)) == 4
+
+
+@pytest.mark.usefixtures("a_file")
+def test_of_a_group_the_newest_are_enough(run: Run, tmp_path: Path) -> None:
+    path = fill(tmp_path / "run.db", "aaaa.bbbb")
+    assert run("prune", path, "--max-group", 2).status == 0
+    assert left(path) == [0, 2, 3, 4, 5, 7, 8]
+    assert run("prune", path, "--max-group", 0).status == 0
+    assert left(path) == [0, 3, 4, 5, 8]
+
+
+@pytest.mark.usefixtures("a_file")
+def test_by_size_the_oldest_go_first(run: Run, tmp_path: Path) -> None:
+    path = fill(tmp_path / "run.db", "a" * 4 + "." * 60, size=200_000)
+    with Store.open(path) as store:
+        before = used_bytes(store)
+    with Store.open(path, write=True) as store:
+        report = prune(store, PruneLimits(size=before // 2))
+    assert report.size <= before // 2
+    assert report.size > before // 4, "no more than was asked for, by far"
+    assert left(path) == [0, 3, *range(64 - (64 - 2 - report.recordings), 64)]
+    result = run("prune", path, "--max-bytes", 1)
+    assert left(path) == [0, 3]
+    assert "the rest has to stay" in result.err
+
+
+def test_a_limit_has_to_be_named(run: Run, empty: Path) -> None:
+    assert run("prune", empty).status == 2
+    assert run("prune", empty, "--max-age", "old").status == 2
+
+
+def test_a_failure_that_can_t_be_read_stops_it(tmp_path: Path) -> None:
+    path = fill(tmp_path / "run.db", "aaa")
+    with Store.open(path, write=True) as store:
+        with store.writer() as w:
+            w.update("failures", 2, signature="{}")
+        with pytest.raises(DamagedStore):
+            prune(store, PruneLimits(age=1.0))
+    assert left(path) == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("a_file")
+def test_on_a_server_it_takes_the_role_that_may(run: Run, server: Server, tmp_path: Path) -> None:
+    path = fill(tmp_path / "run.db", "ab.aab.a")
+    url = server.new_database()
+    with Store.open(url, create=True) as central:
+        push_path(str(path), central)
+        with central.writer() as w:
+            grant(w.connection)
+    for role in (READ, DELETE):
+        server.execute(
+            f"DO $$ BEGIN CREATE ROLE {role}_pruner LOGIN IN ROLE {role}; "
+            "EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+        )
+    database = url.rpartition("/")[2]
+    with pytest.raises(LockedStore):
+        Store.open(server.url(database, user=f"{READ}_pruner"), write=True, rights=DELETING)
+    result = run("prune", server.url(database, user=f"{DELETE}_pruner"), "--max-age", "2.5d")
+    assert (result.status, result.out) == (0, "3 recordings and 3 blobs deleted\n"), result
+    assert left(url) == [0, 1, 5, 6, 7]
+    with Store.open(url, write=True) as central:
+        assert push_path(str(path), central).sent == {}, "what was deleted stays deleted"
+        before = used_bytes(central)
+        report = prune(central, PruneLimits(size=before - 100))
+        assert (report.recordings, report.size < before) == (1, True)

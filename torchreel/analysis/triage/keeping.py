@@ -1,0 +1,123 @@
+"""Decides which recordings of a store are too old or too many, and which have to stay.
+
+The recordings of the first and the last failure of each group stay, and that of its smallest case:
+with these, the group is as well known as before. Not here: how recordings are deleted
+(`torchreel.store.pruning`). Called by `torchreel prune`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchreel.analysis.triage.failures import SeenFailure
+from torchreel.analysis.triage.grouping import group
+from torchreel.analysis.triage.kinds import StoredFailures
+from torchreel.analysis.triage.summaries import size_key
+from torchreel.store import Store, parse, queries
+from torchreel.store.pruning import delete_recordings, used_bytes
+from torchreel.store.records import Recording
+
+
+@dataclass(frozen=True)
+class PruneLimits:
+    """The limits of a store; None is no limit."""
+
+    age: float | None = None
+    """Seconds since a recording began."""
+    size: int | None = None
+    """Bytes of all rows."""
+    group: int | None = None
+    """Failures of a group: the newest count."""
+
+
+@dataclass
+class PruneReport:
+    """The result of a round of deletions."""
+
+    recordings: int = 0
+    """The number of those that were deleted, or would be."""
+    blobs: int = 0
+    kept: int = 0
+    """The recordings that stay for a group, whatever the limits say."""
+    groups: int = 0
+    size: int = 0
+    """Bytes of all rows, afterwards."""
+    is_too_large: bool = False
+    """True if what has to stay is more than the limit."""
+
+
+def prune(store: Store, limits: PruneLimits, *, dry_run: bool = False) -> PruneReport:
+    """Delete what is too much, the oldest first.
+
+    Without deleting anything in a dry run, which does not know what the size asks for. Raises
+    StoreError where a failure can't be read: nobody knows then what is the first of its kind.
+    """
+    found = _Prunable.read(store, limits.group)
+    report = PruneReport(kept=len(found.kept), groups=found.groups)
+    wanted = set(found.repeats)
+    if limits.age is not None:
+        before = time.time_ns() - int(limits.age * 1e9)
+        wanted |= {row.id for row in found.may_go if row.started_ns < before}
+    numbers = [row.id for row in found.may_go if row.id in wanted]
+    report.recordings = len(numbers)
+    if dry_run:
+        report.size = used_bytes(store)
+        return report
+    if numbers:
+        report.blobs = delete_recordings(store, numbers)
+    report.size = used_bytes(store)
+    left = [row for row in found.may_go if row.id not in wanted]
+    while limits.size is not None and report.size > limits.size and left:
+        count = _enough(left, 1 - limits.size / report.size)
+        report.recordings += count
+        report.blobs += delete_recordings(store, [row.id for row in left[:count]])
+        left = left[count:]
+        report.size = used_bytes(store)
+    report.is_too_large = limits.size is not None and report.size > limits.size
+    return report
+
+
+def _enough(rows: Sequence[Recording], share: float) -> int:
+    """Return how many of the oldest to delete before the next look: they may share their blobs."""
+    return min(len(rows), max(1, int(len(rows) * share)))
+
+
+@dataclass(frozen=True)
+class _Prunable:
+    """The recordings of a store: those that may go, the oldest first, and those that stay."""
+
+    may_go: Sequence[Recording]
+    groups: int
+    """The number of groups of failures."""
+    kept: frozenset[int]
+    """The recordings of the first, the last and the smallest failure of each group."""
+    repeats: frozenset[int]
+    """Those of failures alone of which their groups have enough newer ones."""
+
+    @classmethod
+    def read(cls, store: Store, most: int | None) -> _Prunable:
+        kept: set[int] = set()
+        wanted: set[int] = set()
+        failing: set[int] = set()
+        groups = group(StoredFailures.read(store).each())
+        for each in groups:
+            numbers = [_number(failure) for failure in each.failures]
+            smallest = _number(min(each.failures, key=size_key))
+            kept |= {numbers[0], numbers[-1], smallest}
+            failing.update(numbers)
+            wanted.update(numbers if most is None else numbers[max(0, len(numbers) - most) :])
+        rows = [row for row in queries.recordings(store) if row.status != "running"]
+        may_go = sorted((row for row in rows if row.id not in kept), key=_age)
+        return cls(may_go, len(groups), frozenset(kept), frozenset(failing - wanted - kept))
+
+
+def _number(failure: SeenFailure) -> int:
+    number = parse(failure.address).recording
+    assert number is not None, "every failure is in a recording"
+    return number
+
+
+def _age(row: Recording) -> tuple[int, int]:
+    return row.started_ns, row.id

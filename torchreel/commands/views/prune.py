@@ -1,0 +1,24 @@
+"""`torchreel prune`: what was deleted, and what had to stay."""
+
+from __future__ import annotations
+
+from torchreel.analysis.triage.keeping import PruneReport
+from torchreel.commands.rendering import streams
+from torchreel.commands.rendering.text import count
+
+
+def report(store: str, found: PruneReport, *, dry_run: bool) -> None:
+    """Print how much went and how much is left."""
+    if dry_run:
+        streams.result(f"{count(found.recordings, 'recording')} would be deleted")
+    else:
+        what = f"{count(found.recordings, 'recording')} and {count(found.blobs, 'blob')}"
+        streams.result(f"{what} deleted")
+    streams.say(
+        f"{count(found.kept, 'recording')} of {count(found.groups, 'group')} stay: the first "
+        "failure, the last and the smallest case of each."
+    )
+    streams.say(f"{found.size / 2**20:.1f} MiB of rows are left.")
+    if found.is_too_large:
+        streams.say("That is more than --max-bytes: the rest has to stay.", style="yellow")
+    streams.next_command("torchreel", "triage", store)

@@ -1,0 +1,70 @@
+"""Deletes recordings, with what was computed from their failures and the blobs that nobody names.
+
+Which ones go is decided elsewhere (`torchreel.analysis.triage.keeping`). Called by
+`torchreel prune`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, inspect, select, text
+
+from torchreel.store import schema
+from torchreel.store.database import Store
+from torchreel.store.sweep import sweep
+
+_CHUNK = 100
+"""Recordings that one transaction deletes: nobody waits long for its locks."""
+_BYTES = ("blobs", "packs")
+"""Tables whose rows are their column `data`, and little else."""
+
+
+def delete_recordings(store: Store, numbers: Sequence[int]) -> int:
+    """Delete recordings and all that belongs to them alone; return how many blobs went."""
+    for start in range(0, len(numbers), _CHUNK):
+        chunk = list(numbers[start : start + _CHUNK])
+        with store.writer() as writer:
+            _delete_computed(writer.connection, chunk)
+            table = schema.recordings
+            writer.connection.execute(delete(table).where(table.c.id.in_(chunk)))
+    return sweep(store)
+
+
+def _delete_computed(connection: Connection, recordings: Sequence[int]) -> None:
+    """Delete the reductions of their failures, and the cases that no other reduction names."""
+    if not inspect(connection).has_table("reductions"):  # a file has it from the first row on
+        return
+    at, cases, caught = schema.reductions.c, schema.cases.c, schema.by_catch.c
+    failures = select(schema.failures.c.id).where(schema.failures.c.recording_id.in_(recordings))
+    connection.execute(delete(schema.reductions).where(at.failure_id.in_(failures)))
+    used = (select(column) for column in (at.start_case, at.best_case, caught.case_digest))
+    is_unused = [cases.digest.not_in(each) for each in used]
+    unused = select(cases.digest).where(cases.failure_id.in_(failures), *is_unused)
+    digests = list(connection.execute(unused).scalars())
+    for start in range(0, len(digests), _CHUNK):
+        chunk = digests[start : start + _CHUNK]
+        findings = schema.findings
+        connection.execute(delete(findings).where(findings.c.case_digest.in_(chunk)))
+        connection.execute(delete(schema.cases).where(cases.digest.in_(chunk)))
+
+
+def used_bytes(store: Store) -> int:
+    """Return the bytes of all rows: what a file or a database keeps free for new ones, and
+    indexes of a server, are not among them.
+    """
+    with store.connect() as connection:
+        if store.is_on_server:
+            return sum(_bytes_of(connection, name) for name in schema.metadata.tables)
+        pages, free, size = (
+            connection.execute(text(f"PRAGMA {name}")).scalar_one()
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+    return int((pages - free) * size)
+
+
+def _bytes_of(connection: Connection, table: str) -> int:
+    what = "data" if table in _BYTES else "t.*"
+    found: Any = connection.execute(text(f"SELECT sum(pg_column_size({what})) FROM {table} AS t"))
+    return int(found.scalar_one() or 0)
