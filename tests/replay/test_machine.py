@@ -15,7 +15,11 @@ import torch
 
 from tests.replay.programs import UNCACHED, record
 from torchreel.events.nondeterminism import VectorISA
+from torchreel.events.shape_env import RangeUpdate
 from torchreel.replay import Verdict, replay
+from torchreel.replay.compare.lanes import lanes
+from torchreel.replay.compare.rules import SCOPES, excuses
+from torchreel.replay.compare.selection import Point
 from torchreel.replay.imposed.facts import Facts, facts_of, variables
 from torchreel.replay.imposed.torch_machine import imposed
 from torchreel.store import Store, queries
@@ -177,3 +181,35 @@ def test_code_that_this_machine_cannot_run_is_said(monkeypatch: pytest.MonkeyPat
         assert "this machine lacks them" in left[0]
     with imposed(facts) as left:
         assert left == []
+
+
+_TWO_SIZES = """
+import torch
+torch._dynamo.config.capture_scalar_outputs = True
+def f(values, lengths):
+    return torch.split(values, lengths.tolist())[0].sum()
+torch.compile(f, backend="eager")(torch.ones(9), torch.tensor([4, 5]))
+"""
+
+
+@pytest.mark.slow
+def test_the_seed_of_hashes_orders_no_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symbols stand in sets, whose order follows from the seed: two seeds give two orders."""
+    recorded, canonical = [], []
+    for seed in range(1, 5):
+        monkeypatch.setenv("PYTHONHASHSEED", str(seed))
+        path = tmp_path / f"{seed}.db"
+        assert record(path, "program", source=_TWO_SIZES) == 0
+        with Store.open(path) as store:
+            (row,) = queries.compiles(store, 1)
+            ranges = queries.events(store, row, RangeUpdate.kind)
+            recorded.append([event.name for event in ranges])
+            found = lanes(store, row, SCOPES["frame"], Point("frame"), excuses())
+            assert found is not None
+            lines = [line.event for line in found[""].lines]
+            canonical.append([event.name for event in lines if event.kind == RangeUpdate.kind])
+    assert len(recorded[0]) > 3
+    assert any(one != recorded[0] for one in recorded)
+    assert all(one == canonical[0] for one in canonical)

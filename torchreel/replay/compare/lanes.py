@@ -16,6 +16,7 @@ from functools import cached_property
 from torchreel.events.custom import CustomOperator
 from torchreel.events.frames import FrameStart
 from torchreel.events.nondeterminism import CacheOutcome
+from torchreel.events.shape_env import RangeUpdate
 from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.dynamo_forms import DynamoForms
 from torchreel.replay.compare.normalise import Canonical, Normaliser, torch_file
@@ -207,6 +208,8 @@ def lanes(
     if any(lane.cached == WHOLE for lane in found.values()):
         for name in {*(scope.lanes or {}).values()}:
             found.setdefault(name, Lane()).cached = WHOLE
+    for lane in found.values():
+        lane.lines = _without_order_of_sets(lane.lines)
     return found
 
 
@@ -335,6 +338,22 @@ class _Reader:
     def _payload(self, digest: str) -> str:
         text = self._store.read_blob(digest).decode("utf-8", "surrogatepass")
         return self._normaliser.payload(text)
+
+
+def _without_order_of_sets(lines: Sequence[LogLine]) -> list[LogLine]:
+    """Return lines in which the ranges that follow from one guard are sorted by their symbols.
+
+    Torch refines them in the order of a set of symbols, which follows from the random seed of
+    Python's hashes (ShapeEnv._refine_ranges).
+    """
+    found: list[LogLine] = []
+    for kind, group in itertools.groupby(lines, lambda line: line.event.kind):
+        together = list(group)
+        names = {line.event.name for line in together}
+        if kind == RangeUpdate.kind and len(names) == len(together):
+            together.sort(key=lambda line: line.event.name)
+        found += together
+    return found
 
 
 def _is_compiled(line: LogLine) -> bool:
