@@ -528,3 +528,37 @@ def test_what_torch_keeps_from_an_earlier_compile_is_imposed(tmp_path: Path) -> 
     assert {"first", "second", "third", "broken"} <= {name for name, _ in told}
     assert {key: str(found.difference) for key, found in told.items() if found.difference} == {}
     assert {found.verdict for found in told.values()} == {"identical"}
+
+
+UNUSUAL = """
+import torch
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+
+net = torch.nn.Sequential(weight_norm(torch.nn.Linear(4, 4)), spectral_norm(torch.nn.Linear(4, 4)))
+torch.compile(net, backend="aot_eager")(torch.randn(3, 4))
+
+class Lazy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.LazyLinear(3)
+
+    def forward(self, x):
+        return self.linear(x) * 2
+
+compiled = torch.compile(Lazy(), backend="aot_eager")
+compiled(torch.randn(2, 5))
+"""
+
+
+@pytest.mark.slow
+def test_modules_that_refuse_to_be_pickled_are_kept(tmp_path: Path) -> None:
+    """Parametrised ones have classes made at run time, lazy ones parameters without a size."""
+    with Store.open(_record(tmp_path, UNUSUAL), write=True) as store:
+        (program,) = queries.recordings(store)
+        told = {
+            row.compile.place: row.verdict for row in replay_sequence(store, program, trust=True)
+        }
+    assert len(told) > 1
+    assert {place: (found.verdict, found.detail) for place, found in told.items()} == dict.fromkeys(
+        told, ("identical", "")
+    )

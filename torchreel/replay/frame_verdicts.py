@@ -133,6 +133,9 @@ def judge(
     if options.until and question.stop is None and not options.until.interactive:
         notes.append(f"the replay ended before {options.until}")
     verdict = _conclude(group, rows, outcomes, ended, tuple(notes))
+    if verdict.verdict == DIVERGED and bundle is not None and bundle.reason:
+        why = f"the frame is not complete, and its replay differs: {bundle.reason}"
+        return replace(verdict, verdict=REFUSED, detail=why)
     if verdict.verdict == DIVERGED and elsewhere:
         return replace(verdict, verdict=REFUSED, detail=module_state.refusal(elsewhere))
     failure = queries.failure_of(store, group.last)

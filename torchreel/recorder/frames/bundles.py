@@ -501,6 +501,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             reduce = self.dispatch_table.get(type(obj))
             found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
             return _with_token(obj, _without_new(obj, found))
+        if (parts := _members_of(obj)) is not None:
+            return _with_token(obj, parts)
         kind = type(obj)
         opaque = self._notes.missing(
             f"{kind.__module__}.{kind.__qualname__}",
@@ -626,6 +628,20 @@ def _without_new(obj: object, reduced: Any) -> Any:
     if type(reduced) is not tuple or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
         return reduced
     return bare, (type(obj),), *reduced[2:]
+
+
+def _members_of(obj: object) -> tuple[Any, ...] | None:
+    """Return how to make a module that refuses to be pickled, of its members; None for others.
+
+    A parametrised module refuses because its class is made at run time, which a bundle can hold.
+    """
+    import torch
+
+    from torchreel.formats.frames.parts import bare
+
+    if not isinstance(obj, torch.nn.Module):
+        return None
+    return bare, (type(obj),), dict(vars(obj))
 
 
 def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes | None, str]:

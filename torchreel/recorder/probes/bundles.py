@@ -264,6 +264,7 @@ def _call(call: Call, frame: Frame) -> FrameCall:
 def _describer() -> Describe:
     """Return tensors, arrays and generators by description; storages only by their size."""
     import torch
+    from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
     from torchreel.formats.frames import parts
     from torchreel.formats.tensors.encoder import Encoder
@@ -278,6 +279,8 @@ def _describer() -> Describe:
         kind = type(value)
         if issubclass(kind, torch.Tensor) and parts.is_wrapper(value):
             return None  # it is taken apart, and what it holds is described
+        if issubclass(kind, (UninitializedBuffer, UninitializedParameter)):
+            return None  # a lazy module's has no sizes yet, and is made as it was
         if issubclass(kind, torch.Tensor) and fake_tensors.is_functorch_wrapper(value):  # type: ignore[arg-type]
             inner, levels = transforms.unwrapped(value)  # type: ignore[arg-type]
             described = encoder.describe(inner)
