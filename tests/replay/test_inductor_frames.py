@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torchreel.replay.compare.verdict import IDENTICAL
+from torchreel.replay.compare.verdict import IDENTICAL, REFUSED
 from torchreel.replay.replay import replay
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -50,6 +50,13 @@ torch.compile(first)(torch.randn(4))
 torch.compile(breaks)(torch.randn(4))
 torch.compile(second)(torch.randn(4, 4, requires_grad=True), torch.randn(2, 4)).sum().backward()
 """
+FROZEN = """
+import torch, torch._inductor.config
+torch._inductor.config.freezing = True
+model = torch.compile(torch.nn.Linear(4, 4).eval())
+with torch.no_grad():
+    model(torch.randn(2, 4))
+"""
 PUT_OFF = "eager_compile_backwards_failure"
 
 
@@ -89,3 +96,14 @@ def test_a_frame_replays_alone_that_was_not_the_first_of_its_process(tmp_path: P
         for row in queries.compiles(store, queries.recordings(store)[0].id):
             verdict = replay(store, row, "frame", trust=True)
             assert verdict.verdict == IDENTICAL, f"{row.place} {verdict}\n{verdict.difference}"
+
+
+@pytest.mark.slow
+def test_a_frame_of_a_frozen_model_lacks_the_weights_that_are_constants(tmp_path: Path) -> None:
+    """A bias of four elements stands in the code: it is there from the graph, not the frame."""
+    with Store.open(record(tmp_path, FROZEN), write=True) as store:
+        (row,) = queries.compiles(store, queries.recordings(store)[0].id)
+        graph, frame = replay(store, row, "graph"), replay(store, row, "frame", trust=True)
+    assert (graph.verdict, graph.detail) == (IDENTICAL, "")
+    assert frame.verdict == REFUSED
+    assert frame.detail.startswith("the model is frozen")

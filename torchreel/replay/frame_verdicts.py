@@ -38,6 +38,10 @@ from torchreel.store.database import Store
 from torchreel.store.records import Compile, FrameBundle
 
 ENTRY = "frame"
+_FROZEN = (
+    "the model is frozen, so that small weights are constants of its code, and a frame has none of "
+    "their values; replay it with --entry graph"
+)
 CAPTURING = ("fullgraph_compiler",)
 """The backends with which these calls have Dynamo capture a graph: they compile nothing."""
 
@@ -136,6 +140,8 @@ def judge(
     if verdict.verdict == DIVERGED and bundle is not None and bundle.reason:
         why = f"the frame is not complete, and its replay differs: {bundle.reason}"
         return replace(verdict, verdict=REFUSED, detail=why)
+    if verdict.verdict == DIVERGED and mine.frozen:
+        return replace(verdict, verdict=REFUSED, detail=_FROZEN)
     if verdict.verdict == DIVERGED and elsewhere:
         return replace(verdict, verdict=REFUSED, detail=module_state.refusal(elsewhere))
     failure = queries.failure_of(store, group.last)

@@ -99,6 +99,8 @@ class Told:
     notes: list[str] = field(default_factory=list)
     stand_ins: list[str] = field(default_factory=list)
     """The operators that this process lacked."""
+    frozen: bool = False
+    """True if Inductor froze the weights (`freezing`): small ones are constants of the code."""
 
 
 @dataclass
@@ -219,6 +221,7 @@ def _trace(
         _patterns(step),
     ):
         told.notes += [f"{NOT_RESTORED}{name}" for name in left]
+        told.frozen = inductor.is_freezing()
         told.span = [time.time_ns(), _NEVER]
         report.write(request.report)  # should the compile kill this process
         with _Failing(told), _stopping(step, request, frame, report):
