@@ -121,7 +121,7 @@ export is as its help says, and nobody ran that.
 | symbols | specialisations with stacks | the table of symbols after any event |
 | cache keys | the factors of each lookup, as JSON | the factors that differ from the nearest other lookup, and a false hit or miss |
 | config | Inductor's and AOTAutograd's, as text | what is not the default |
-| time | `chromium_events.json`, with torch's own timers | stages; `torchreel export --format perfetto` (no timers of torch's) |
+| time | `chromium_events.json`, with torch's own timers | stages; `torchreel export --format perfetto` has the compiles of all ranks, and torch's own timers below them |
 | metrics | times, cache sizes, counts, custom operators of each compile, as a page each | the same, among the records of torch |
 | other artifacts | a file each: guards as text, wrappers, metadata, side effects | the same, among the records of torch |
 | ranks | `--all-ranks-html`: groups with the same compiles, caches and order of collectives; estimates of run time, one trace of all | the first decision in which they part; no collectives, no estimates |
