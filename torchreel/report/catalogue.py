@@ -104,9 +104,9 @@ what lies beside it. Its policy admits scripts from a disk and from its own serv
 
 ## Beside tlparse
 
-Both were run (2026-11-25) on a GPT-2 of four layers in training, with four graph breaks and a
-recompile, and on a program that fails in Inductor; what tlparse 0.4.3 does with several ranks or an
-export is as its help says, and nobody ran that.
+Both were run (2026-11-25) on a GPT-2 of four layers in training, with eight graph breaks
+and six recompiles, and on a program that fails in Inductor; what tlparse 0.4.3 does with several
+ranks or an export is as its help says, and nobody ran that.
 
 | | tlparse | `torchreel report` |
 |---|---|---|
