@@ -15,7 +15,7 @@ from tests.cli.conftest import Run
 from tests.cli.stores import FAILED, failing
 from tests.store.rows import add_compile, add_event, add_failure, add_recording, add_stage
 from torchreel.events.nondeterminism import CacheOutcome
-from torchreel.store import Store
+from torchreel.store import Store, queries
 
 EVIL = "<script>\u202e\x1b[31m"
 
@@ -101,6 +101,33 @@ def test_failures_and_lookups_are_marks(trace: dict[str, Any]) -> None:
     assert marks["FxGraphCache miss"]["ts"] == 2500.0
     open_one = next(e for e in trace["traceEvents"] if e["name"].startswith("2/0"))
     assert open_one["ts"] + open_one["dur"] == 8000.0
+
+
+def test_timers_of_torch_have_a_row_of_their_own(run: Run, empty: Path, tmp_path: Path) -> None:
+    begun = {"name": EVIL, "ph": "B", "ts": 2_000.5, "cat": "dynamo_timed", "tid": 0, "pid": 7}
+    records: list[object] = [
+        {**begun, "args": {"compile_id": "0/0", "nodes": 3}},
+        {**begun, "ph": "E", "ts": 3_000.5},
+        {**begun, "ph": "X", "tid": "many", "ts": 3_500, "dur": 10},
+        {**begun, "ph": "q"},
+        {**begun, "ts": None},
+        ["no timer"],
+    ]
+    with Store.open(job(empty), write=True) as store, store.writer() as w:
+        (row, *_) = queries.compiles(store, 1)
+        for number, record in enumerate(records):
+            payload = w.blob(json.dumps(record).encode())
+            add_event(w, 1, 10 + number, compile_id=row.id, kind="chromium_event", payload=payload)
+    assert run("export", f"{empty}#1", "--format", "perfetto", "-o", tmp_path / "out").status == 0
+    found = json.loads((tmp_path / "out" / "timeline.json").read_text())["traceEvents"]
+    (name,) = [event for event in found if event["args"].get("name") == "timers of torch"]
+    timers = [event for event in found if event["tid"] == name["tid"] and event["ph"] != "M"]
+    assert [(event["ph"], event["ts"], event["args"]) for event in timers] == [
+        ("B", 1_000.5, {"compile_id": "0/0", "nodes": 3}),
+        ("E", 2_000.5, {}),
+        ("X", 2_500.0, {}),
+    ]
+    assert not any(character in timers[0]["name"] for character in "\u202e\x1b")
 
 
 def test_one_compile_and_files_in_the_way(run: Run, empty: Path, tmp_path: Path) -> None:

@@ -62,6 +62,16 @@ def test_it_tells_what_is_new(run: Run, empty: Path, tmp_path: Path) -> None:
     assert "new: ValueError in dynamo" in result.out.split("\n\n")[1]
 
 
+def test_graphs_are_ranked_without_a_baseline(run: Run, empty: Path) -> None:
+    result = run("triage", empty, "--accuracy")
+    assert (result.status, result.out) == (
+        0, "0 distinct graphs, 0 of them with other values than eager\n"
+    )  # fmt: skip
+    refused = run("triage", empty, "--accuracy", "--baseline", empty)
+    assert refused.status == 2
+    assert "--baseline compares failures" in refused.err
+
+
 def test_a_store_without_failures_has_no_groups(run: Run, empty: Path) -> None:
     result = run("triage", empty)
     assert (result.status, result.out) == (0, "0 failures in 1 store: 0 groups\n")

@@ -23,6 +23,7 @@ TABS = {
     "/guards": "#panel table",
     "/symbols": "#panel",
     "/config": "#panel table",
+    "/records": "details.record",
 }
 
 

@@ -169,7 +169,7 @@ def test_every_part_of_a_compile(look: Open, page_file: Path, document: ReportDo
     assert stages[0] == "dynamo"
     assert "codegen forward" in stages
     page.locator("[role=tab][aria-selected=true]").focus()
-    for heading in ("Graphs", "Guards", "Symbols", "Config"):
+    for heading in ("Graphs", "Guards", "Symbols", "Config", "Records"):
         page.keyboard.press("ArrowRight")
         page.wait_for_function(
             "(name) => document.querySelector('[role=tab][aria-selected=true]')"
@@ -177,6 +177,11 @@ def test_every_part_of_a_compile(look: Open, page_file: Path, document: ReportDo
             arg=heading,
         )
         assert page.evaluate("document.activeElement.textContent").startswith(heading)
+    page = look(page_file).go(f"/c/{place}/records", ".record")
+    record = page.locator(".record", has_text="dynamo_cpp_guards_str").first
+    record.locator("summary").click()
+    assert "TREE_GUARD_MANAGER" in record.locator("pre").inner_text()
+    page = look(page_file).go(f"/c/{place}/config", "#panel table")
     assert "torch" in page.locator("#panel").inner_text()
     page = look(page_file).go(f"/c/{place}/guards", "table")
     total = page.locator("#panel tbody tr").count()

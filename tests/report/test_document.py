@@ -206,7 +206,7 @@ def test_equal_graphs_are_kept_once(document: ReportDocument) -> None:
 
 def test_what_has_no_room_is_left_out_and_said(recorded: Path, document: ReportDocument) -> None:
     rows = len(encoded(msgspec.structs.replace(document, packed=[])))
-    room = sum(map(len, document.packed)) // 2
+    room = sum(map(len, document.packed)) // 6  # most of it are records, which are left out first
     small = document_of(recorded, PAGE_BYTES + rows + room)
     left_out = [row for row in small.compiles if row.details is None]
     assert 0 < len(left_out) < len(small.compiles)

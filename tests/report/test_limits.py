@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tests.report.conftest import document_of
 from tests.report.test_ranks import job
 from torchreel.report import build_comparison, render
 from torchreel.report.build import MAX_BYTES
+from torchreel.report.document import CodeContent
+from torchreel.report.packing import Packer
 from torchreel.store import Store, parse
 
 
@@ -26,6 +29,17 @@ def large(path: Path, function: str) -> Path:
         nodes.append(node(f"n{number}", "call_function", target, {"n": before}, **meta))
     Store.open(path, create=True).close()
     return failing(path, graph(*nodes))
+
+
+def test_what_a_page_can_do_without_takes_a_quarter_at_most() -> None:
+    packer = Packer(4_000)
+    texts = [CodeContent(hashlib.sha256(bytes([number])).hexdigest()) for number in range(40)]
+    places = [packer.add_spare(text) for text in texts]
+    kept = [place for place in places if place is not None]
+    assert 3 < len(kept) < 20
+    assert len(packer.parts) == len(kept)
+    assert 4_000 - packer.left <= 1_000
+    assert packer.add(texts[-1]) == len(kept)  # what a page needs still has room
 
 
 def test_a_graph_of_five_thousand_nodes(tmp_path: Path) -> None:

@@ -123,9 +123,20 @@ def _with_print(x: torch.Tensor) -> torch.Tensor:
 def test_a_program_does_not_leave(tmp_path: Path) -> None:
     """A failure of Dynamo's own is shown by code alone."""
     path = record(tmp_path / "run.db", _with_print, torch.ones(2), fullgraph=True)
-    with pytest.raises(UnsupportedError):
+    with pytest.raises(UnsupportedError, match=rf"minify {path}#1/0/0 --trust' makes a script"):
         share(str(path), tmp_path / "b.db")
     assert not (tmp_path / "b.db").exists()
+
+
+def _own_backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+    raise NotImplementedError("no kernel")
+
+
+def test_a_backend_of_the_program_does_not_leave(tmp_path: Path) -> None:
+    path = record(tmp_path / "run.db", torch.sin, torch.ones(2), backend=_own_backend)
+    with pytest.raises(UnsupportedError, match=r"code of the program's.*minify .* --trust"):
+        share(str(path), tmp_path / "b.db")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_compile_that_did_not_fail_has_nothing_to_share(tmp_path: Path) -> None:

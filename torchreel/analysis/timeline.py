@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from torchreel.analysis.torch_timers import torch_timers
 from torchreel.escaping.characters import visible
 from torchreel.escaping.shell import command
 from torchreel.events.frames import CacheMiss, GraphBreak, Restart
@@ -92,7 +93,15 @@ def timeline(store: Store, address: Address) -> Timeline:
     ]
     slices = [found for _, rows in processes for row in rows for found in row.slices]
     epoch = min((found.start for found in slices), default=0)
-    events = (event for process in processes for event in _process(*process, epoch))
+    events = (
+        event
+        for recording, rows in processes
+        for part in (
+            _process(recording, rows, epoch),
+            torch_timers(store, recording, _meant(store, recording, address), epoch, len(rows)),
+        )
+        for event in part
+    )
     return Timeline(tuple(events), len(slices), visible(store.target), epoch)
 
 
@@ -100,6 +109,10 @@ def _recordings(store: Store, address: Address) -> list[Recording]:
     if address.recording is not None:
         return [queries.recording(store, address.recording)]
     return [row for row in queries.recordings(store) if row.kind != "replay"]
+
+
+def _meant(store: Store, recording: Recording, address: Address) -> set[int]:
+    return {row.id for row in queries.compiles(store, recording.id) if _is_meant(row, address)}
 
 
 def _process(recording: Recording, rows: Sequence[_Row], epoch: int) -> Iterator[Json]:

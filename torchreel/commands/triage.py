@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from torchreel.commands.options import JsonOption, StoresArgument, without_password
+from torchreel.commands.options import (
+    ImportOption,
+    JsonOption,
+    StoresArgument,
+    without_password,
+)
 
 
 def triage(
@@ -20,6 +26,11 @@ def triage(
             callback=without_password,
         ),
     ] = None,
+    accuracy: Annotated[
+        bool,
+        typer.Option("--accuracy", help="Rank every graph by its compiled results against eager."),
+    ] = False,
+    imports: ImportOption = None,
     json: JsonOption = False,
 ) -> None:
     """Group the failures of many stores by bug.
@@ -35,9 +46,15 @@ def triage(
     The address of a recording or a compile, as in 'run.db#17/0/0', asks for the groups of its
     failures among those of its store, and is the one that is given.
 
+    With --accuracy, no failure is needed: each distinct graph of the stores is run on invented
+    inputs, in eager mode and compiled, and those that differ come first, the furthest before. That
+    runs torch, confined, for each graph; it exits with 1 when one differs.
+
     Exits with 1 when there is a group that the stores of --baseline do not have, with 3 when there
     is none, but a store could not be read in full.
     """
+    if accuracy:
+        raise typer.Exit(_rank(stores or [], baseline or [], tuple(imports or ()), json=json))
     from torchreel.analysis.triage.summaries import triage as grouped
     from torchreel.analysis.triage.summaries import triage_of
     from torchreel.commands.views import triage as view
@@ -53,3 +70,26 @@ def triage(
         raise UsageError(f"{places[0]} is a part of a store: give it alone, without --baseline.")
     view.report(found, has_baseline=bool(baseline), json=json)
     raise typer.Exit(1 if any(group.is_new for group in found.groups) else found.exit_status)
+
+
+def _rank(
+    stores: Sequence[str], baseline: Sequence[str], imports: tuple[str, ...], *, json: bool
+) -> int:
+    from contextlib import ExitStack
+
+    from torchreel.commands.rendering import streams
+    from torchreel.commands.views import triage as view
+    from torchreel.errors import UsageError
+    from torchreel.minifier.accuracy.ranking import rank
+    from torchreel.minifier.oracle.worker_oracle import WorkerOracle
+    from torchreel.store import Store
+    from torchreel.store.addressing import default_store
+    from torchreel.store.failures.signature import wrong_result_signature
+
+    if baseline:
+        raise UsageError("--baseline compares failures: leave it out with --accuracy.")
+    with ExitStack() as opened:
+        found = [opened.enter_context(Store.open(path)) for path in stores or [default_store()]]
+        wanted = wrong_result_signature("values")
+        oracle = opened.enter_context(WorkerOracle(wanted, imports=imports))
+        return view.report_accuracy(rank(found, imports, oracle, streams.say), json=json)

@@ -47,6 +47,10 @@ there is no room are left out, and it says which command shows them. `run.db#2` 
   ![Guards, with the line that needed each](pictures/guards.png)
   ![The symbols after an event](pictures/symbols.png)
 
+- Records of torch: what its own trace says of the compile beside graphs and code, as text: metrics,
+  guards as a tree, side effects, wrappers of AOTAutograd, bytecode, `fx_graph_runnable`. They take a
+  quarter of a page at most.
+
 Keys: `/` searches, the arrows move in lists and between tabs, Enter chooses, Escape clears or goes
 back; in a drawing, `+`, `-`, `0` and the arrows.
 
@@ -100,13 +104,14 @@ what lies beside it. Its policy admits scripts from a disk and from its own serv
 
 ## Beside tlparse
 
-tlparse 0.4.3 was run on what `torchreel export --format torch-trace` wrote of `sized.py` (with
-Inductor); what it does with several ranks or an export is as its help says; nobody ran that.
+Both were run (2026-11-25) on a GPT-2 of four layers in training, with eight graph breaks
+and six recompiles, and on a program that fails in Inductor; what tlparse 0.4.3 does with several
+ranks or an export is as its help says, and nobody ran that.
 
 | | tlparse | `torchreel report` |
 |---|---|---|
 | reads | a log of `TORCH_TRACE` | a store; such a log by `torchreel import`, then without what the recorder alone sees |
-| writes | a folder: 24 files, 0.7 MB here | one file, 0.14 MB here; a folder with `--site`; a page that is live with `serve` |
+| writes | folders: 266 files, 16.7 MB here, in 0.5 s of CPU time | one file, 1.24 MB here, in 3.3 s, with its first view after 0.4 s; a folder with `--site`; a page that is live with `serve` |
 | compiles | by the user's stack | the same, and as a table that is sorted and searched |
 | failures, restarts | a table: type, description, source | the distinct ones with what led to them, the smallest case, the next command |
 | recompiles, graph breaks | records of each compile | the distinct ones with their lines, the checks that failed |
@@ -116,8 +121,9 @@ Inductor); what it does with several ranks or an export is as its help says; nob
 | symbols | specialisations with stacks | the table of symbols after any event |
 | cache keys | the factors of each lookup, as JSON | the factors that differ from the nearest other lookup, and a false hit or miss |
 | config | Inductor's and AOTAutograd's, as text | what is not the default |
-| time | `chromium_events.json`, with torch's own timers | stages; `torchreel export --format perfetto` (no timers of torch's) |
-| metrics | times, cache sizes, counts, custom operators of each compile | not shown; `torchreel show --events` has the records |
+| time | `chromium_events.json`, with torch's own timers | stages; `torchreel export --format perfetto` has the compiles of all ranks, and torch's own timers below them |
+| metrics | times, cache sizes, counts, custom operators of each compile, as a page each | the same, among the records of torch |
+| other artifacts | a file each: guards as text, wrappers, metadata, side effects | the same, among the records of torch |
 | ranks | `--all-ranks-html`: groups with the same compiles, caches and order of collectives; estimates of run time, one trace of all | the first decision in which they part; no collectives, no estimates |
 | exports | `-e`: a page about `torch.export` | compiles alone |
 | a graph as a program | `fx_graph_runnable` | `torchreel export`, which runs it to see that it fails |

@@ -251,7 +251,7 @@ class GraphAt(DocumentPart, frozen=True):
 
 
 class CodeContent(DocumentPart, frozen=True):
-    """Generated code: a member of `packed`."""
+    """Generated code, or the text of a record: a member of `packed`."""
 
     text: Annotated[str, says("the code")]
 
@@ -274,6 +274,16 @@ class CodeAt(DocumentPart, frozen=True):
     partition: Annotated[str, says("inference, forward, backward or nothing")]
     content: Annotated[int, says("place in `packed` of the `CodeContent`")]
     kernels: Annotated[list[KernelCall], says("the calls of kernels, in order")] = []
+
+
+class RecordAt(DocumentPart, frozen=True):
+    """A record of torch's own trace that no other part of a page shows."""
+
+    name: Annotated[str, says("its name in torch")]
+    length: Annotated[int, says("characters of its text; 0 where it was not read")]
+    content: Annotated[
+        int | None, says("place in `packed` of its `CodeContent`; null where there is no room")
+    ] = None
 
 
 class StageSpan(DocumentPart, frozen=True):
@@ -391,6 +401,7 @@ class CompileDetails(DocumentPart, frozen=True):
         list[ComparedKey],
         says("its lookups in torch's caches beside the nearest earlier one of the same function"),
     ] = []
+    records: Annotated[list[RecordAt], says("the records of torch's own trace, in order")] = []
 
 
 class CompileFile(DocumentPart, frozen=True):
@@ -405,7 +416,8 @@ class CompileFile(DocumentPart, frozen=True):
 STRUCTS: tuple[type[DocumentPart], ...] = (
     ReportDocument, RecordingRow, LossRow, CompileRow, CallerFrame, FailureGroup, ReducedCase,
     CauseGroup, RanksRow, RankView, CompileFile, CompileDetails, StageSpan, GraphAt, GraphContent,
-    GraphNode, TraceLine, CodeAt, CodeContent, KernelCall, WhyStory, WhyStep, SourceLine, GuardRow,
-    SymbolRow, SymbolMoment, SymbolState, ConfigRow, CacheAnswer, ComparedKey, ComparedFactor,
+    GraphNode, TraceLine, CodeAt, CodeContent, RecordAt, KernelCall, WhyStory, WhyStep, SourceLine,
+    GuardRow, SymbolRow, SymbolMoment, SymbolState, ConfigRow, CacheAnswer, ComparedKey,
+    ComparedFactor,
 )  # fmt: skip
 """All of them, in the order in which the documentation has them."""

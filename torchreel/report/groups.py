@@ -113,7 +113,7 @@ def cause_groups(found: Iterable[RecordingFacts], places: Places) -> list[CauseG
     for facts in found:
         names = {row.id: row.frame_name or "" for row in facts.compiles}
         for event in chain.from_iterable(facts.events.values()):
-            if event.compile_id in places and (key := _key(event, names)):
+            if event.compile_id in places and (key := _key(event, names, facts)):
                 groups.setdefault(key, []).append((facts, event))
     rows = [_cause(key, events, places) for key, events in groups.items()]
     return sorted(rows, key=lambda row: (_ORDER.index(row.kind), -row.count))
@@ -122,11 +122,11 @@ def cause_groups(found: Iterable[RecordingFacts], places: Places) -> list[CauseG
 _ORDER = ("recompile", "graph break", "restart")
 
 
-def _key(event: Event, names: Mapping[int, str]) -> tuple[Json, ...]:
+def _key(event: Event, names: Mapping[int, str], facts: RecordingFacts) -> tuple[Json, ...]:
     """Return what makes two events one cause; nothing for an event that is none."""
     if isinstance(event.fields, Restart):
         return "restart", event.fields.type, shortened(event.fields.reason or "")
-    return causes.key(event, names.get(event.compile_id or 0, ""))
+    return causes.key(event, names.get(event.compile_id or 0, ""), facts.line(event))
 
 
 def last_text(key: tuple[Json, ...]) -> str:

@@ -21,6 +21,9 @@ _SQUEEZED = 40
 """The largest ratio of a part's length to its packed length: beyond it the length counts, for the
 browser holds it unpacked. Code and graphs come to 5 to 15."""
 
+_SPARE = 4
+"""The share of a page that such parts may take, as its divisor."""
+
 MOST_TEXT = 2_000_000
 """Characters of one text that a page shows: some four times the code of a graph of 5,000 nodes."""
 
@@ -32,6 +35,8 @@ class Packer:
         self.parts: list[str] = []
         self.left = budget
         """Bytes that may still be added."""
+        self.spare = budget // _SPARE
+        """Bytes of them that may be parts which a page can do without."""
         self._places: dict[str, int] = {}
 
     def add(self, part: DocumentPart) -> int:
@@ -42,6 +47,19 @@ class Packer:
         if place == len(self.parts):
             self.parts.append(text)
             self.left -= max(len(text), len(data) // _SQUEEZED)
+        return place
+
+    def add_spare(self, part: DocumentPart) -> int | None:
+        """Return the place of a part that a page can do without; None where it has no room."""
+        before, there = self.left, len(self.parts)
+        if self.spare <= 0:
+            return None
+        place = self.add(part)
+        self.spare -= before - self.left
+        if self.spare < 0 and place == there:
+            self._places.pop(self.parts.pop())
+            self.left = before
+            return None
         return place
 
     def add_if_room(self, make: Callable[[], DocumentPart]) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,12 +19,14 @@ from torchreel.errors import (
     UntrustedError,
     UsageError,
 )
+from torchreel.escaping.shell import command
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
+from torchreel.minifier.scripts.settings import is_code
 from torchreel.minifier.storage.best_cases import best_case
 from torchreel.sharing.audit.audit import AuditFinding, audit
 from torchreel.sharing.bundle import Content, write_bundle
@@ -139,28 +141,41 @@ def _cases(store: Store, row: Compile, failure: Failure) -> tuple[list[Case], bo
     """Return the cases to try in turn, and whether a reduction made them."""
     best = best_case(store, failure, ())
     if best is not None and isinstance(best.case, Case):
+        _refuse_own_backend(store, row, [best.case])
         return [best.case], True
     found: list[AnyCase] = [best.case] if best is not None else []
     if not found:
         try:
             found = list(starting_cases(store, row, failure))
         except UntrustedError as error:
-            raise UnsupportedError(_OF_DYNAMO) from error
+            raise _refused_code(store, row) from error
         except RefusedError as error:
             raise UnsupportedError(
                 f"There is no graph to share: {error} Only failures behind Dynamo have one."
             ) from error
     graphs = [case for case in found if isinstance(case, Case) and not case.is_exact]
     if not graphs:
-        raise UnsupportedError(_OF_DYNAMO)
+        raise _refused_code(store, row)
+    _refuse_own_backend(store, row, graphs)
     return graphs, False
 
 
-_OF_DYNAMO = (
-    "The failure is Dynamo's own, so what shows it is a program, and no part of a program "
-    "can be told to be harmless. Write a small one by hand after 'torchreel export', and "
-    "look at it with 'torchreel audit' before it leaves."
-)
+def _refuse_own_backend(store: Store, row: Compile, graphs: Sequence[Case]) -> None:
+    if all(is_code(case) for case in graphs):
+        backend = graphs[0].backend
+        what = f"is one of the backend {backend!a:.60}, which is code of the program's"
+        raise _refused_code(store, row, what)
+
+
+def _refused_code(
+    store: Store, row: Compile, what: str = "is Dynamo's own, so a program is what shows it"
+) -> UnsupportedError:
+    address = f"{store.target}#{row.place}"
+    return UnsupportedError(
+        f"The failure {what}, and nobody can tell that a part of a program is harmless. "
+        f"'{command('torchreel', 'minify', address, '--trust')}' makes a script of a few lines of "
+        "it: read them, and give what is yours other names, before it leaves."
+    )
 
 
 def _shared(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from torchreel.analysis.event_log import texts
+from torchreel.analysis.event_log import texts, users_line
 from torchreel.analysis.why.frames import shortened
 from torchreel.analysis.why.steps import Story
 from torchreel.events.frames import CacheMiss, GraphBreak
@@ -92,13 +92,16 @@ def _of_break(what: str, reason: str) -> tuple[Json, ...]:
     return "graph break", what or shortened(reason)
 
 
-def key(event: Event, frame: str) -> tuple[Json, ...]:
-    """Return what makes two events of frames one cause; nothing for an event that has none."""
+def key(event: Event, frame: str, line: StackFrame | None) -> tuple[Json, ...]:
+    """Return what makes two events of frames one cause; nothing for an event that has none.
+
+    `line` is the user's at the event.
+    """
     match event.fields:
         case CacheMiss(reason=reason, guards=guards):
             return _of_miss(reason, guards, frame)
         case GraphBreak(type=what, reason=reason):
-            return (*_of_break(what or "", reason), str(event.stack))
+            return (*_of_break(what or "", reason), f"{line.file}:{line.line}" if line else None)
     return ()
 
 
@@ -125,7 +128,7 @@ class Counts:
     causes: int = 0
     graph_breaks: int = 0
     places: int = 0
-    """The distinct graph breaks."""
+    """The causes of graph breaks; 0 where nobody counted them."""
 
     def __str__(self) -> str:
         """Return a few words; none where there was neither."""
@@ -135,7 +138,7 @@ class Counts:
                 f"{_count(self.recompiles, 'recompile')} for {_count(self.causes, 'cause')}"
             )
         if self.graph_breaks:
-            places = f" of {self.places} kinds" if 1 < self.places < self.graph_breaks else ""
+            places = f" for {_count(self.places, 'cause')}" if self.places else ""
             words.append(f"{_count(self.graph_breaks, 'graph break')}{places}")
         return ", ".join(words)
 
@@ -158,14 +161,28 @@ def _count(number: int, noun: str) -> str:
 
 def counts(store: Store, recording: Recording) -> Counts:
     """Count the recompiles and graph breaks of a recording."""
-    found = counts_by_recording(store, {recording.id: queries.compiles(store, recording.id)})
-    return found[recording.id]
+    compiles = queries.compiles(store, recording.id)
+    events = queries.events_by_compile(store, compiles, (MISS, BREAK))
+    found = _counts(compiles, events)
+    if not found.graph_breaks:
+        return found
+    frames = queries.stack_frames(store, recording.id)
+    places = {
+        key(event, "", users_line(queries.unwound(frames, event)))
+        for row in compiles
+        for event in events.get(row.id, ())
+        if event.kind == BREAK
+    }
+    return replace(found, places=len(places))
 
 
 def counts_by_recording(
     store: Store, compiles: Mapping[int, Sequence[Compile]]
 ) -> dict[int, Counts]:
-    """Count the recompiles and graph breaks of some recordings, by their compiles."""
+    """Count the recompiles and graph breaks of some recordings, by their compiles.
+
+    The causes of graph breaks are not counted: they would take the stacks of each recording.
+    """
     every = [row for rows in compiles.values() for row in rows]
     events = queries.events_by_compile(store, every, (MISS, BREAK))
     return {number: _counts(rows, events) for number, rows in compiles.items()}
@@ -174,8 +191,6 @@ def counts_by_recording(
 def _counts(compiles: Sequence[Compile], events: Mapping[int, Sequence[Event]]) -> Counts:
     found = [(event, row.frame_name or "") for row in compiles for event in events.get(row.id, ())]
     misses = [each for each in found if each[0].kind == MISS]
-    breaks = [each for each in found if each[0].kind == BREAK]
-    keys = [{key(event, name) for event, name in kind} for kind in (misses, breaks)]
-    return Counts(
-        len({event.compile_id for event, _ in misses}), len(keys[0]), len(breaks), len(keys[1])
-    )
+    keys = {key(event, name, None) for event, name in misses}
+    breaks = sum(event.kind == BREAK for event, _ in found)
+    return Counts(len({event.compile_id for event, _ in misses}), len(keys), breaks)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torchreel.analysis.triage.summaries import GroupSummary, Triage
 from torchreel.commands.rendering import listing, streams
 from torchreel.commands.rendering.text import count, shortened
 from torchreel.commands.views.ls import when
 from torchreel.escaping.shell import command
+
+if TYPE_CHECKING:
+    from torchreel.minifier.accuracy.ranking import GraphAccuracy  # which imports torch
 
 _MOST_RANKS = 8
 
@@ -25,6 +29,31 @@ def report(found: Triage, *, has_baseline: bool, json: bool) -> None:
         streams.say(f"left out: {text}")
     if found.groups:
         streams.next_command(*found.groups[0].next)
+
+
+def report_accuracy(found: Sequence[GraphAccuracy], *, json: bool) -> int:
+    """Print graphs, the furthest from eager mode first; returns 1 if one differs."""
+    differing = [one for one in found if one.state == "differs"]
+    if json:
+        listing.write_json([one.to_json() for one in found])
+    else:
+        streams.result(
+            f"{count(len(found), 'distinct graph')}, {len(differing)} of them with other values "
+            "than eager",
+            style="bold",
+        )
+        table = streams.table(
+            "result", ">error", ">calls", ">compiles", "frame", "compile", "what differs"
+        )
+        for one in found:
+            error = "" if one.error is None else f"{one.error:.3g}"
+            cells = one.state, error, one.call_nodes, one.compiles, one.frame, one.address
+            streams.add_row(table, *cells, shortened(one.detail, 80))
+        if found:
+            streams.show(table)
+    if differing:
+        streams.next_command("torchreel", "analyze", differing[0].address)
+    return 1 if differing else 0
 
 
 def _title(found: Triage, has_baseline: bool) -> str:

@@ -67,7 +67,7 @@ def find_difference(
     seen: list[str] = []
     reports: list[OracleReport] = []
     shared: tuple[Case, Compile, Checkpoint, OracleReport] | None = None
-    graphs = list(_graphs(store, compile))
+    graphs = list(recorded_graphs(store, compile))
     for number, (owner, row) in enumerate(graphs, 1):
         _notify(listener, f"graph {number} of {len(graphs)}", owner)
         doc = document(store, owner, row)
@@ -202,7 +202,7 @@ def _in_words(report: OracleReport) -> str:
     return f"not compared: {report.detail}"
 
 
-def _graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compile, Checkpoint]]:
+def recorded_graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compile, Checkpoint]]:
     """Return the recorded graphs, in the order in which they were compiled."""
     for owner in _owners(store, only):
         for row in queries.checkpoints(store, owner):

@@ -2,7 +2,7 @@
 
 const TABS = [
   ["", "Overview"], ["graphs", "Graphs and code"], ["guards", "Guards"], ["symbols", "Symbols"],
-  ["config", "Config and environment"],
+  ["config", "Config and environment"], ["records", "Records of torch"],
 ];
 
 async function compileView(index, tab) {
@@ -21,7 +21,7 @@ async function compileView(index, tab) {
   const panel = el("div", { role: "tabpanel", id: "panel", "aria-labelledby": `tab-${tab}` });
   main.append(tabs(index, tab, details), panel);
   const show = { "": happened, graphs: graphsTab, guards: guardsTab, symbols: symbolsTab,
-    config: configTab }[tab];
+    config: configTab, records: recordsTab }[tab];
   panel.append(...[await show(details, row, found.part)].flat());
   return main;
 }
@@ -41,7 +41,7 @@ function compileHead(row, index) {
 
 function tabs(index, chosen, details) {
   const sizes = { graphs: details.graphs.length, guards: listOf(details.guards).length,
-    symbols: listOf(details.symbols).length };
+    symbols: listOf(details.symbols).length, records: listOf(details.records).length };
   const list = el("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the compile" },
     TABS.map(([name, label]) => el("button", {
       type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === chosen),
@@ -198,6 +198,26 @@ function history(moments) {
   return el("section", { "aria-label": "Symbols over time" }, slider, told,
     el("table", { id: "states", "aria-label": "Symbols after the event" },
       el("thead", {}, el("tr", {}, STATE.map((name) => el("th", { scope: "col" }, name)))), body));
+}
+
+// What torch's own trace says beside graphs and code; a text is unpacked when it is opened.
+function recordsTab(details, row, part) {
+  const records = listOf(details.records);
+  if (!records.length) return el("p", { class: "dim" }, "Torch wrote no other records.");
+  return records.map((record) => {
+    const made = el("details", { class: "record" }, el("summary", {}, mono(record.name),
+      record.length ? text(` ${record.length.toLocaleString("en")} characters`, "dim") : ""));
+    made.addEventListener("toggle", async () => {
+      if (!made.open || made.querySelector("pre, p")) return;
+      if (record.content == null) {
+        made.append(el("p", { class: "note t" },
+          `There is no room for it here: torchreel show ${report.store}#${row.address} --events`));
+      } else {
+        made.append(el("pre", { class: "box t", tabindex: 0 }, (await part(record.content)).text));
+      }
+    });
+    return made;
+  });
 }
 
 function configTab(details, row) {

@@ -23,6 +23,7 @@ from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.events.output_graph import SubgraphCompile
 from torchreel.report.compiles.graphs import content_of, read_graph, sequence_numbers
 from torchreel.report.compiles.kernels import kernel_calls
+from torchreel.report.compiles.records import records_of
 from torchreel.report.compiles.rows import KINDS
 from torchreel.report.compiles.stories import guards_of, line_of, moments_of, stories_of, symbols_of
 from torchreel.report.document import (
@@ -33,6 +34,7 @@ from torchreel.report.document import (
     CompileDetails,
     ConfigRow,
     GraphAt,
+    RecordAt,
     SourceLine,
     StageSpan,
     WhyStory,
@@ -92,6 +94,7 @@ class CompileReader:
             notes=self.notes,
             moments=self._part(lambda: list(moments_of(self.event_log)), []),
             keys=self._part(lambda: self._keys(self.event_log), []),
+            records=self._part(self._records, []),
         )
 
     def _part(self, read: Callable[[], _Read], otherwise: _Read) -> _Read:
@@ -159,6 +162,10 @@ class CompileReader:
             line = self.event_log.line(event)
             return line_of(line) if line else None
         return None
+
+    def _records(self) -> list[RecordAt]:
+        events = queries.events(self.store, self.compile)
+        return list(records_of(events, self.packer, self._text))
 
     def _config(self) -> list[ConfigRow]:
         return [

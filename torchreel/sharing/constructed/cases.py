@@ -63,5 +63,5 @@ def _refuse(case: Case) -> None:
     if reason:
         raise UnsupportedError(
             f"The failure can't be shared: {reason}. Reduce it first ('torchreel minify'), or "
-            "write an issue by hand ('torchreel export')."
+            "share the script that it ends in, once you have read it."
         )
