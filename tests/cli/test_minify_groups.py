@@ -259,6 +259,21 @@ def test_a_cluster_of_other_machines_wants_a_server(run: Run, empty: Path, tmp_p
     assert f"torchreel push {empty} --to URL" in result.err
 
 
+@needs_ray
+@pytest.mark.usefixtures("a_file")
+def test_a_cluster_that_is_not_there_is_named(
+    run: Run, empty: Path, server: Server, tmp_path: Path
+) -> None:
+    """Ray itself would try for many minutes, without a word."""
+    url = server.new_database()
+    with Store.open(url, create=True) as central:
+        push_path(str(failing(empty)), central)
+    words = ("--group", "ALL", "--on", "ray", "--address", "127.0.0.1:1", "-o", tmp_path / "out")
+    result = run("minify", url, *words)
+    assert result.status == 1, result
+    assert "Ray at 127.0.0.1:1 can't be used: nothing answers" in result.err
+
+
 def test_a_store_without_failures_has_nothing_to_reduce(
     run: Run, empty: Path, tmp_path: Path
 ) -> None:

@@ -226,7 +226,7 @@ def _summary(found: BugGroup, *, has_baseline: bool) -> GroupSummary:
         first_seen_ns=min(each.time_ns for each in seen),
         last_seen_ns=max(each.time_ns for each in seen),
         torch=tuple(sorted({each.torch for each in seen if each.torch})),
-        signatures=tuple(sorted({each.signature.digest for each in seen})),
+        signatures=tuple(sorted({one.digest for one in {each.signature for each in seen}})),
         smallest=least.address,
         smallest_signature=signature.digest,
         smallest_size=least.smallest.size if least.smallest else least.graph_size,

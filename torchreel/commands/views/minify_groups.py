@@ -60,7 +60,8 @@ class GroupProgress:
         """Say now and then that the tasks go on."""
         if left and time.monotonic() - self._last > _EVERY:
             self._last = time.monotonic()
-            streams.say(f"{count(left, 'group')} to go, {count(runs, 'run')} by those at work")
+            at_work = f", {count(runs, 'run')} by those at work" if runs else ""
+            streams.say(f"{count(left, 'group')} to go{at_work}")
 
     def _say_left(self) -> None:
         left = self._groups - self._known - self._ended

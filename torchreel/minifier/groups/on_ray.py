@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from socket import gethostname
+from socket import create_connection, gethostname
 from typing import Any
 
 import torchreel
@@ -32,6 +32,8 @@ _EVERY = 5.0
 """Seconds between two looks at how far the tasks are."""
 _TO_END = 20.0
 """Seconds that the tasks have, once they are to stop, to write down how far they came."""
+_TO_ANSWER = 10.0
+"""Seconds that a cluster has to take a connection."""
 _OBJECTS = 100 << 20
 """Bytes of shared memory for what is sent: a few small texts."""
 
@@ -122,12 +124,24 @@ def _cancel(ray: Any, tasks: Sequence[Any]) -> None:
             ray.wait(list(tasks), num_returns=len(tasks), timeout=_TO_END)
 
 
+def _require_answer(address: str | None) -> None:
+    """Raise MinifyError where nothing answers at HOST:PORT: Ray itself tries for minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if not host or "/" in host or not port.isdecimal():  # 'auto', or with a scheme
+        return
+    try:
+        create_connection((host.strip("[]"), int(port)), _TO_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise MinifyError(f"Ray at {address} can't be used: nothing answers ({error}).") from error
+
+
 @contextmanager
 def _cluster(ray: Any, address: str | None) -> Iterator[None]:
     """Connect to a cluster, or start one on this machine for the length of a `with`.
 
     Raises MinifyError where there is none.
     """
+    _require_answer(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # which sends them somewhere else
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     folder = tempfile.mkdtemp(prefix="torchreel-ray-")
