@@ -26,6 +26,11 @@ def test_each_format_has_the_rows(run: Run, empty: Path) -> None:
         ["number", "target"], ["1", "fn:_operator.add"], ["2", "op:aten.relu.default"],
     ]  # fmt: skip
     assert json.loads(run("query", path, NODES, "--format", "json").out) == rows
+    for short, name in (("--json", "json"), ("--nl", "ndjson"), ("--csv", "csv")):
+        by_name = run("query", path, NODES, "--format", name).out
+        assert run("query", path, NODES, short).out == by_name
+    assert run("query", path, NODES, "--json", "--csv").status == 2
+    assert run("query", path, NODES, "--json", "--format", "csv").status == 2
     lines = run("query", path, NODES, "--format", "ndjson").out.splitlines()
     assert [json.loads(line) for line in lines] == rows
     found = run("query", path, NODES, "--format", "csv").out.splitlines()

@@ -6,7 +6,13 @@ from typing import Annotated
 
 import typer
 
-from torchreel.commands.options import AddressArgument, JsonOption
+from torchreel.commands.options import (
+    AddressArgument,
+    CsvOption,
+    JsonOption,
+    LinesOption,
+    TableOption,
+)
 
 _MOST = 1_000_000
 
@@ -14,9 +20,9 @@ _MOST = 1_000_000
 def ls(
     address: AddressArgument = "",
     json: JsonOption = False,
-    nl: Annotated[bool, typer.Option("--nl", help="Write JSON, one row a line.")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Write CSV.")] = False,
-    table: Annotated[bool, typer.Option("--table", help="Write tables (the default).")] = False,
+    nl: LinesOption = False,
+    csv: CsvOption = False,
+    table: TableOption = False,
     every: Annotated[bool, typer.Option("--all", help="List the replays in it, too.")] = False,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=_MOST, metavar="N", help="List the newest N alone.")

@@ -57,6 +57,9 @@ AddressArgument = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+LinesOption = Annotated[bool, typer.Option("--nl", help="Write JSON, one row a line.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Write CSV.")]
+TableOption = Annotated[bool, typer.Option("--table", help="Write tables (the default).")]
 StoreOption = Annotated[
     str | None,
     typer.Option(

@@ -6,15 +6,25 @@ from typing import Annotated
 
 import typer
 
-from torchreel.commands.options import TimeLimitOption
+from torchreel.commands.options import (
+    CsvOption,
+    JsonOption,
+    LinesOption,
+    TableOption,
+    TimeLimitOption,
+)
 
 
 def query(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="STORE[#RECORDING[/COMPILE]]")],
     statement: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT of SQLite's SQL.")],
+    json: JsonOption = False,
+    nl: LinesOption = False,
+    csv: CsvOption = False,
+    table: TableOption = False,
     kind: Annotated[
-        str, typer.Option("--format", metavar="table|json|ndjson|csv", help="How to write it.")
-    ] = "table",
+        str, typer.Option("--format", metavar="table|json|ndjson|csv", help="The same, by name.")
+    ] = "",
     limit_time: TimeLimitOption = None,
 ) -> None:
     """Ask a store with one SELECT.
@@ -30,11 +40,17 @@ def query(
     from torchreel.analysis.query.query import SECONDS
     from torchreel.analysis.query.query import query as ask
     from torchreel.analysis.query.views import QueryScope
+    from torchreel.commands.rendering import listing
     from torchreel.commands.rendering.unreadable import as_far_as_readable
     from torchreel.commands.views import query as view
+    from torchreel.errors import UsageError
     from torchreel.store import Store, parse
 
-    written = view.format_of(kind)
+    if kind and (json or nl or csv or table):
+        raise UsageError("Use --format or one of --json, --nl, --csv and --table, not both.")
+    written = (
+        view.format_of(kind) if kind else listing.chosen(json=json, nl=nl, csv=csv, table=table)
+    )
     where = parse(address)
     with Store.open(where.store) as store, as_far_as_readable(store):
         scope = QueryScope.at(store, where)
