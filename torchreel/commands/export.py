@@ -30,7 +30,7 @@ def export(
             "--format", metavar="repro|issue|test|all|torch-trace|perfetto", help="What to write."
         ),
     ] = "all",
-    by_catch: OtherFailureOption = None,
+    other_failure: OtherFailureOption = None,
     imports: ImportOption = None,
     checks: ChecksOption = 3,
     trust: TrustOption = False,
@@ -71,8 +71,8 @@ def export(
         say=streams.say,
     )
     with Store.open(where.store) as store:
-        if by_catch is not None:
-            exported = export_other_failure(store, by_catch, options)
+        if other_failure is not None:
+            exported = export_other_failure(store, other_failure, options)
             status = view.report(store.target, exported)
         else:
             row = queries.compile_at(store, where)

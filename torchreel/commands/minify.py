@@ -36,7 +36,7 @@ def minify(
     accuracy: Annotated[
         bool, typer.Option("--accuracy", help="Look for a wrong result: eager against compiled.")
     ] = False,
-    by_catch: OtherFailureOption = None,
+    other_failure: OtherFailureOption = None,
     compare: CompareOption = "default",
     predicate: Annotated[
         str | None,
@@ -90,7 +90,7 @@ def minify(
     """Shrink a failure to a few lines, and export them.
 
     As a script that needs torch alone, and as the text of an issue. Only a case that fails with the
-    recorded signature counts; other failures are listed as by-catch. Every verdict is kept in the
+    recorded signature counts; other failures are listed at the end. Every verdict is kept in the
     store: an interrupted run goes on where it stopped.
 
     Nothing has to fail: '--predicate' shrinks a compile as long as something can be measured of it
@@ -104,10 +104,10 @@ def minify(
     cores; each result is that of one worker.
     """
     if group is not None:
-        if command or accuracy or by_catch is not None or predicate is not None:
+        if command or accuracy or other_failure is not None or predicate is not None:
             raise UsageError(
-                "--group reduces recorded failures: leave out --accuracy, --by-catch, --predicate "
-                "and the command after '--'."
+                "--group reduces recorded failures: leave out --accuracy, --other-failure, "
+                "--predicate and the command after '--'."
             )
     elif on is not None or cluster is not None:
         raise UsageError("--on and --address say where groups are reduced: they need --group.")
@@ -124,7 +124,7 @@ def minify(
         trust=trust,
         limits=limits,
         explain=explain,
-        other_failure=by_catch,
+        other_failure=other_failure,
         comparator=compare,
         predicate=predicate,
         command=tuple(command or ()),

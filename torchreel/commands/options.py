@@ -93,7 +93,7 @@ ChecksOption = Annotated[
 ]
 OtherFailureOption = Annotated[
     int | None,
-    number_option("--by-catch", "N", "Another failure that a reduction met."),
+    number_option("--other-failure", "N", "Another failure that a reduction met."),
 ]
 CompareOption = Annotated[
     str,

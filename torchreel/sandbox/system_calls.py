@@ -1,7 +1,7 @@
 """A seccomp filter: the system calls that a confined process may not make.
 
 Lives here: the filter as a program of the kernel's packet filter, and installing it in all threads.
-The numbers of the calls: `system_call_numbers`. Written out because the one library for it wants
+The numbers of the calls: `denied_calls`. Written out because the one library for it wants
 libseccomp on the machine (see docs/dependencies.md). Called by `confinement`.
 """
 
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from torchreel.sandbox.system_call_numbers import (
+from torchreel.sandbox.denied_calls import (
     ARCHITECTURES,
     DENIED,
     FOR_OTHER_PROCESSES,

@@ -93,7 +93,7 @@ def watched(limits: Budget) -> Iterator[Listener]:
 
 
 def report(reduction: MinifyResult) -> None:
-    """Print what a search came to: the passes, the sizes, the by-catch."""
+    """Print what a search came to: the passes, the sizes, the other failures."""
     _print_passes(reduction)
     before, after = reduction.before_call_nodes, reduction.after_call_nodes
     streams.result(
@@ -108,7 +108,7 @@ def report(reduction: MinifyResult) -> None:
         streams.result(f"The case is flaky: it failed in {failures} of {tries} runs.")
 
 
-def _print_by_catch(store: Store, reduction: MinifyResult, asked: Sequence[str]) -> None:
+def _print_other_failures(store: Store, reduction: MinifyResult, asked: Sequence[str]) -> None:
     """Print other failures that were met, each with the command that exports it."""
     rows = {row.id: row for row in queries.reductions(store)}
     row = rows.get(reduction.reduction_id or 0)
@@ -118,10 +118,10 @@ def _print_by_catch(store: Store, reduction: MinifyResult, asked: Sequence[str])
     for found in reduction.other_failures:
         number = numbers.get(found.signature.digest)
         size = count(found.call_nodes, reduction.case.unit)
-        streams.result(f"by-catch {number}, another failure ({size}):")
+        streams.result(f"other failure {number} ({size}):")
         for name, text in facts(found.signature):
             streams.result(f"  {name:<8} {text}")
-        words = ("torchreel", "export", store.target, "--by-catch", str(number), *asked)
+        words = ("torchreel", "export", store.target, "--other-failure", str(number), *asked)
         streams.result(f"  {'export':<8} {command(*words)}")
 
 
@@ -155,7 +155,7 @@ def finish(store: Store, reduction: MinifyResult, options: ExportOptions) -> int
     asked = [word for name in options.imports for word in ("--import", name)]
     asked += ["--trust"] if reduction.case.is_code else []
     report(reduction)
-    _print_by_catch(store, reduction, asked)
+    _print_other_failures(store, reduction, asked)
     if reduction.explanation is not None:
         explain(reduction.explanation)
     failure, row = _origin(store, reduction)

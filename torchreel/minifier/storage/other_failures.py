@@ -17,7 +17,7 @@ from torchreel.store.records import ByCatch, Compile
 
 @dataclass(frozen=True)
 class StoredOtherFailure:
-    """A row of the by-catch, with the smallest case that showed it and the compile it came from."""
+    """Another failure that a reduction met: its smallest case, and the compile it came from."""
 
     row: ByCatch
     case: AnyCase
@@ -34,15 +34,15 @@ def find_other_failure(store: Store, number: int, *, trust: bool) -> StoredOther
     }
     if number not in rows:
         known = f"it has {', '.join(map(str, sorted(rows)))}" if rows else "it has none"
-        raise UsageError(f"{store.target} has no by-catch of number {number}: {known}.")
+        raise UsageError(f"{store.target} has no other failure of number {number}: {known}.")
     row = rows[number]
     case = StoreJournal(store, row.signature, "", None).accepted(row.case_digest)
     if case is None:
-        raise DamagedStore(f"{store.target} lacks the case of its by-catch {number}.")
+        raise DamagedStore(f"{store.target} lacks the case of its other failure {number}.")
     if case.is_code and not trust:
         raise UntrustedError(
-            f"The by-catch {number} is a program that came with the store, which would be run. If "
-            "you trust who made it, add --trust."
+            f"The other failure {number} is a program that came with the store, which would be "
+            "run. If you trust who made it, add --trust."
         )
     return StoredOtherFailure(row, case, _owner(store, row))
 
@@ -53,5 +53,7 @@ def _owner(store: Store, row: ByCatch) -> Compile:
     failures = {found.id: found for found in queries.failures(store)}
     failure = failures.get(reductions[row.reduction_id].failure_id or 0)
     if failure is None or failure.compile_id is None:
-        raise DamagedStore(f"{store.target} does not say where its by-catch {row.id} comes from.")
+        raise DamagedStore(
+            f"{store.target} does not say where its other failure {row.id} comes from."
+        )
     return queries.compile_by_id(store, failure.compile_id)

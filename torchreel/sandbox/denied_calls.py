@@ -1,4 +1,4 @@
-"""The numbers of system calls, for the processors that we know, and those that are denied.
+"""The system calls that are denied, by their numbers on the processors that we know.
 
 From the kernel's headers (<asm/unistd_64.h>, <asm-generic/unistd.h>): a number never changes. A
 test compares them with the headers of the machine. Used by `system_calls` alone.
