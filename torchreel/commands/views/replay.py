@@ -180,5 +180,18 @@ def _print_next(store: Store, row: Compile, verdict: Verdict) -> None:
     elif verdict.verdict == "identical" and _may_be_reduced(store, row):
         trust = failure.trust_words(store, row)
         streams.next_command("torchreel", "minify", f"{store.target}#{row.place}", *trust)
+    elif verdict.verdict == "refused" and verdict.entry != "frame" and _has_frame(store, row):
+        address = f"{store.target}#{row.place}"
+        streams.next_command("torchreel", "replay", address, "--entry", "frame", "--trust")
     else:
         streams.next_command("torchreel", "show", f"{store.target}#{row.place}")
+
+
+def _has_frame(store: Store, row: Compile) -> bool:
+    """Return whether the frame of a compile was kept, in this attempt or an earlier one."""
+    bundles = (
+        queries.frame_bundle(store, one)
+        for one in queries.compiles(store, row.recording_id)
+        if (one.generation, one.compile_id) == (row.generation, row.compile_id)
+    )
+    return any(bundle is not None and bundle.digest is not None for bundle in bundles)

@@ -1,0 +1,41 @@
+"""The words that `torchreel replay` ends with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+PROGRAM = """
+import torch
+
+@torch.compiler.allow_in_graph
+def own(x):
+    return x.sin() + 1
+
+torch.compile(lambda x: own(x) * 2, backend="aot_eager")(torch.ones(3))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frames", ["all", "none"])
+def test_a_graph_that_is_refused_leads_to_its_frame_where_that_was_kept(
+    tmp_path: Path, run: Run, frames: str
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    environment = {**os.environ, "TORCHREEL": "full:run.db", "TORCHREEL_FRAMES": frames}
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=environment, check=True)
+    address = f"{tmp_path / 'run.db'}#1/0/0"
+    refused = run("replay", address)
+    assert refused.status == 3
+    assert refused.out.startswith("refused: ")
+    wanted = f"next: torchreel replay {address} --entry frame --trust"
+    assert (refused.err.splitlines()[-1] == wanted) is (frames == "all")
+    if frames == "all":
+        replayed = run("replay", address, "--entry", "frame", "--trust")
+        assert (replayed.status, replayed.out.splitlines()[-1]) == (0, "identical")
