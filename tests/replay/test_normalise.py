@@ -269,6 +269,19 @@ def test_files_of_torch_are_named_within_torch() -> None:
     assert plain != log("my_torch/_inductor/compile_fx.py")
 
 
+def test_guards_on_sizes_name_the_file_and_not_its_folder() -> None:
+    """Torch shortens a path that it shares; torch may lie in the home directory of a user."""
+
+    def log(path: str, number: int = 2) -> list[bytes]:
+        texts_ = [f"{number} <= L['x'].size()[0]  # return x  # {path}:134 in forward (HINT)"]
+        return texts(event("shape_env.guards", {"env": 0, "guards": [texts_]}))
+
+    plain = log("nn/modules/linear.py")
+    assert plain == log("~/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py")
+    assert plain != log("nn/modules/conv.py")
+    assert plain != log("nn/modules/linear.py", 3)
+
+
 _TOLD: Json = ["float32", [0, 3], [3, 1], "cpu"]
 _UNTOLD: Json = ["float32", [0, 3], None, "cpu"]
 

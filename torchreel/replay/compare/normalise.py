@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from torchreel.events.fake_tensors import FakeConversion
+from torchreel.events.shape_env import ProducedGuards
 from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.dynamo_forms import DynamoForms
 from torchreel.store.documents.jsontypes import Json, canonical_json
@@ -121,6 +122,11 @@ def canonical_text(text: str) -> str:
     text = _GENERATED_FILE.sub("<eval_with_key>", text)
     text = _LINE_FOR_CACHE.sub("N", text)
     return _ADDRESS.sub("<address>", text)
+
+
+def _guard_texts(texts: Json) -> Json:
+    """Return the guards of one language, each with the file that it is from by its name."""
+    return [canonical_text(str(text)) for text in texts] if isinstance(texts, list) else texts
 
 
 # -- events ---------------------------------------------------------------------------------------
@@ -282,6 +288,8 @@ class Normaliser:
             }
         if key == "pathname":
             return torch_file(value)
+        if (kind, key) == (ProducedGuards.kind, "guards") and isinstance(value, list):
+            return [_guard_texts(item) for item in value]
         if isinstance(value, str) and key in TEXT_FIELDS:
             return canonical_text(value)
         # An object that prints as its address may be named anywhere, in a message above all.
