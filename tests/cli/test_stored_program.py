@@ -34,7 +34,8 @@ VERBS: tuple[str, ...] = (
     "export {} --format perfetto -o trace.json", "replay {}", "replay {} --entry frame",
     "replay {} --sequence", "minify {} -o repro", "minify {} --accuracy -o repro", "bisect {}",
     "analyze {}", "export {} -o repro", "recheck {} --python {python} --runs 1",
-    "releases {} --python {python} --runs 1", "doctor {}",
+    "releases {} --python {python} --runs 1", "doctor {}", "minify {} --group ALL -o groups",
+    "triage {} --accuracy", "prune {} --max-age 90d --dry-run",
 )  # fmt: skip
 
 
