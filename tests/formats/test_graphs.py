@@ -62,7 +62,14 @@ def mapped(x: torch.Tensor) -> torch.Tensor:
     return torch.vmap(lambda v: v * v.sum())(x)
 
 
+def keywords(x: torch.Tensor) -> torch.Tensor:
+    """Keywords that are called as what stands for a value in the data."""
+    y = torch.fft.irfft(torch.fft.rfft(x), n=x.shape[-1]) + torch.special.polygamma(n=1, input=x)
+    return torch.diff(y, n=2).sum() + x.new_zeros(size=(3,)) + x.to(dtype=torch.float64).sum()
+
+
 CASES = {
+    "keywords": (keywords, (torch.rand(4, 6) + 1,)),
     "pointwise": (pointwise, (torch.randn(4, 6),)),
     "views": (views, (torch.randn(4, 2, 6), torch.randn(3, 8))),
     "in_place": (in_place, (torch.randn(4, 6),)),

@@ -10,8 +10,8 @@ the name counters of the graph are restored, so that passes that add nodes name 
 from __future__ import annotations
 
 import collections
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -70,7 +70,12 @@ class NodeDoc:
     @cached_property
     def operands(self) -> tuple[str, ...]:
         """Return the names of the nodes that the arguments refer to, computed once."""
-        return (*node_refs(self.args), *node_refs(self.kwargs))
+        return tuple(node_refs([self.args, *_mapping(self.kwargs).values()]))
+
+    def mapped(self, replacement: Callable[[str], Json]) -> NodeDoc:
+        """Return the node with every reference replaced by what `replacement` returns for it."""
+        kwargs = {k: map_tree(value, replacement) for k, value in _mapping(self.kwargs).items()}
+        return replace(self, args=map_tree(self.args, replacement), kwargs=kwargs)
 
     def to_json(self) -> dict[str, Json]:
         """Return the node as data; the order of keywords is kept beside them, as JSON keeps

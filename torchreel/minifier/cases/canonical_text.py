@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TypeVar
 
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.store.documents.jsontypes import Json, canonical_json
 
 D = TypeVar("D", NodeDoc, GraphDoc)
@@ -99,9 +99,9 @@ def _template(node: NodeDoc) -> tuple[str, tuple[str, ...]]:
         return {"n": names.setdefault(name, len(names))}
 
     target = "" if node.op == "placeholder" else node.target
-    args, kwargs = map_tree(node.args, hole), map_tree(node.kwargs, hole)
+    mapped = node.mapped(hole)
     kept = {key: value for key, value in node.meta.items() if key not in DERIVED_META}
-    return text_of([node.op, target, args, kwargs, kept]), tuple(names)
+    return text_of([node.op, target, mapped.args, mapped.kwargs, kept]), tuple(names)
 
 
 _TEMPLATE = key_of(_template)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree, node_refs
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, node_refs
 from torchreel.minifier.cases.canonical_text import memoized
 from torchreel.minifier.cases.descriptions import as_input, as_list
 from torchreel.minifier.cases.side_effects import is_effectful
@@ -147,8 +147,7 @@ class GraphEditor:
             node = replace(node, args=shaped_like(node.args, self._outputs))
         if not self._uses or self._uses.keys().isdisjoint(node.operands):
             return node
-        args, kwargs = map_tree(node.args, self._resolve), map_tree(node.kwargs, self._resolve)
-        return replace(node, args=args, kwargs=kwargs)
+        return node.mapped(self._resolve)
 
     def _resolve(self, name: str) -> Json:
         """Return what a use of a node has become, through any number of substitutions."""

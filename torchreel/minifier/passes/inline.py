@@ -85,9 +85,7 @@ class _Inlining:
             return handed.get(name, {"n": self._names[name]})
 
         nodes = [
-            self._moved(replace(node, name=self._names[node.name],
-                                args=map_tree(node.args, inside),
-                                kwargs=map_tree(node.kwargs, inside)))
+            self._moved(replace(node.mapped(inside), name=self._names[node.name]))
             for node in self.body.nodes if node.op not in ("placeholder", "output")
         ]  # fmt: skip
         returned = [map_tree(item, inside) for item in self.call.returned(self.index)]
@@ -146,11 +144,7 @@ class _Inlining:
         def outside(name: str) -> Json:
             return results.get(name, {"n": name})
 
-        rest = [
-            replace(node, args=map_tree(node.args, outside), kwargs=map_tree(node.kwargs, outside))
-            for node in after
-            if node.name not in gone
-        ]
+        rest = [node.mapped(outside) for node in after if node.name not in gone]
         graph = replace(
             self.graph,
             nodes=(*self.graph.placeholders, *new, *before, *nodes, *rest),

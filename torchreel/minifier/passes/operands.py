@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.graph_edits import output_items, pruned, shaped_like, users_of
@@ -363,7 +363,6 @@ def _with_nodes(
         if node.name not in uses:
             node = nodes.get(node.name, node)
             if uses and any(name in uses for name in node.inputs()):
-                args, kwargs = map_tree(node.args, resolve), map_tree(node.kwargs, resolve)
-                node = replace(node, args=args, kwargs=kwargs)
+                node = node.mapped(resolve)
             new.append(node)
     return replace(graph, nodes=tuple(new))

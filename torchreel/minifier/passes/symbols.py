@@ -11,7 +11,6 @@ import sympy
 from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.symbols import decode_expr, encode_expr
-from torchreel.formats.values import map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import (
     as_list,
@@ -226,11 +225,7 @@ def inlined(case: Case) -> Case:
     def use(name: str) -> Json:
         return constants.get(name, {"n": name})
 
-    nodes = [
-        replace(node, args=map_tree(node.args, use), kwargs=map_tree(node.kwargs, use))
-        for node in case.graph.nodes
-        if node.name not in constants
-    ]
+    nodes = [node.mapped(use) for node in case.graph.nodes if node.name not in constants]
     return case.with_graph(replace(case.graph, nodes=tuple(nodes)), inputs)
 
 

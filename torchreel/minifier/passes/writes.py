@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.side_effects import written_operand
@@ -41,10 +41,7 @@ class OutOfPlace(CaseEdit):
             return {"n": new.name if self.follow and name == written else name}
 
         at = graph.nodes.index(graph.by_name[new.name])
-        later = [
-            replace(node, args=map_tree(node.args, use), kwargs=map_tree(node.kwargs, use))
-            for node in graph.nodes[at + 1 :]
-        ]
+        later = [node.mapped(use) for node in graph.nodes[at + 1 :]]
         return replace(graph, nodes=(*graph.nodes[:at], new, *later))
 
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier
 from torchreel.formats import names, numpy_calls, targets, values
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree, node_refs
+from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
 from torchreel.minifier.cases.graph_edits import users_of
 from torchreel.minifier.cases.side_effects import is_effectful
@@ -327,7 +327,7 @@ def _passed_on(graph: GraphDoc) -> set[str]:
 
 def _references(node: NodeDoc) -> list[str]:
     """Return the nodes that a node uses, as often as it does."""
-    return list(node_refs([node.args, node.kwargs]))
+    return list(node.operands)
 
 
 def _is_tensor_input(graph: GraphDoc, name: str) -> bool:

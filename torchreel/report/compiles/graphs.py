@@ -90,7 +90,9 @@ def _short(target: str) -> str:
 def _used(node: Mapping[str, Json]) -> Iterator[str]:
     """Yield the names of the nodes that a node's arguments refer to."""
     yield from _references(node.get("args"), 0)
-    yield from _references(node.get("kwargs"), 0)
+    kwargs = node.get("kwargs")
+    # By keyword: one may be called as what stands for a reference is.
+    yield from _references(list(kwargs.values()) if isinstance(kwargs, Mapping) else None, 0)
 
 
 def _references(tree: Json, depth: int) -> Iterator[str]:
