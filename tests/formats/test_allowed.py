@@ -73,6 +73,8 @@ BODY: dict[str, Json] = {
         node("call_function", "fn:torch._assert", {"n": "s"}, "Expected 'x' (of size 3)!"),
         node("call_function", DISABLE_HOOKS, "torch.func.{grad, vjp} don't support hooks"),
         node("call_function", "fn:torch.set_default_dtype", {"dtype": "float64"}),
+        node("call_function", "fn:torch._C._are_functorch_transforms_active"),
+        node("call_function", "fn:torch.are_deterministic_algorithms_enabled"),
         node("call_function", "fn:torch.set_float32_matmul_precision", "high"),
         node("call_function", "op:aten.div.Tensor_mode", X, X, rounding_mode="floor"),
         node("call_function", "fn:torch.Tensor", [1, 2]),
@@ -212,6 +214,7 @@ def test_call_targets_follow_from_torch(function: Any) -> None:
 @pytest.mark.parametrize(
     "text",
     ["fn:torch._from_blob", "fn:torch.frombuffer", "fn:torch._C._functorch.peek_interpreter_stack",
+     "fn:torch._C._has_torch_function_variadic",
      "fn:torch._C._construct_storage_from_data_pointer", "fn:torch._functorch.utils.exposed_in",
      "hop:call_torchbind", "hop:inline_asm_elementwise", "hop:aoti_call_delegate",
      "fn:torch.signal.windows.windows._add_docstr", "fn:torch.signal.windows.windows.merge_dicts",

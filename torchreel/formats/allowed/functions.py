@@ -8,6 +8,7 @@ computes.  Torch says so in Dynamo's table of in-graph functions, in the list of
 that Dynamo keeps, in the magic methods of symbolic numbers, and by registering an operator of that
 name.  A module that touches files, processes, libraries, devices or memory does not compute.
 
+A function that tells without arguments whether a flag is set is admitted (`torch._C._is_tracing`).
 A function that sets a flag is admitted too (`torch.set_default_dtype`), if torch has a function
 that gives the flag's value, and the value is plain data: what is set is no object, and no code.
 """
@@ -65,6 +66,7 @@ _MODULES_OF_HELPERS = frozenset(
     )
 )
 _SETTER = lazy_text(r"torch(?:\._C)?\._?set_(\w+)")
+_QUESTION = lazy_text(r"torch(?:\._C)?\._?(?:is|are)_\w+")
 # Helpers that modules of functions import, or that put values together.
 _DENIED_HELPERS = _words("_add_docstr merge_dicts")
 _DENIED = {
@@ -196,7 +198,7 @@ def _operators() -> frozenset[str]:
 
 
 def _is_admitted(name: str, module: str, attribute: str) -> bool:
-    if module == "torch" and not is_setting(name):
+    if module == "torch" and not is_setting(name) and not is_question(name):
         return attribute not in _DENIED_FLAT and (
             _is_operator(attribute)
             or attribute in torch.functional.__all__
@@ -204,6 +206,8 @@ def _is_admitted(name: str, module: str, attribute: str) -> bool:
             or bool(re.fullmatch(r"_?sym_\w+|_check\w*", attribute))
         )
     if name in _SINGLE or name in dispatcher.reference_names() or is_setting(name):
+        return True
+    if is_question(name):
         return True
     if attribute in _DENIED_HELPERS:
         return False
@@ -220,6 +224,13 @@ def is_setting(name: str) -> bool:
         return False
     getters = (_walk(f"torch._C.{prefix}{found[1]}") for prefix in ("get_", "_get_"))
     return any(map(_gives_data, getters))
+
+
+@cache
+def is_question(name: str) -> bool:
+    """Return whether a function, by its name, tells without arguments if a flag of torch is set."""
+    known = dynamo.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
+    return known and _QUESTION.fullmatch(name) is not None and _gives_data(_walk(name))
 
 
 def _gives_data(getter: object) -> bool:
