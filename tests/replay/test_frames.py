@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ from torchreel.store.records import Compile
 Verdicts = Mapping[str, list[tuple[Compile, Verdict]]]
 
 
-def _record(folder: Path, main: str, **files: str) -> Path:
+def _record(folder: Path, main: str, *, status: int = 0, **files: str) -> Path:
     for name, text in {"program": main, **files}.items():
         (folder / f"{name}.py").write_text(text)
     environment = {
@@ -36,7 +37,7 @@ def _record(folder: Path, main: str, **files: str) -> Path:
     done = subprocess.run(
         [sys.executable, folder / "program.py"], env=environment, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return folder / "run.db"
 
 
@@ -562,3 +563,146 @@ def test_modules_that_refuse_to_be_pickled_are_kept(tmp_path: Path) -> None:
     assert {place: (found.verdict, found.detail) for place, found in told.items()} == dict.fromkeys(
         told, ("identical", "")
     )
+
+
+OWN_PICKLES = """
+import pickle
+import torch
+
+class Own(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = torch.fx.symbolic_trace(torch.nn.Linear(4, 4))
+        torch.nn.init.constant_(self.part.weight, 1234.5678)
+        self.sizes = {"large", "medium", "small", "tiny", "none"}
+
+    def __getstate__(self):
+        state = {**self.__dict__, "kept": pickle.dumps(self.part)}
+        state["_modules"] = {}
+        return state
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._modules["part"] = pickle.loads(state["kept"])
+
+    def forward(self, x, size, image):
+        if size in SIZES and size in self.sizes and len(image) > 5:
+            return self.part(x)
+        return x
+
+SIZES = {"small", "large", "medium", "tiny", "none", "huge", "some"}
+net = Own()
+code = net.part.forward.__code__
+print(torch.compile(net, backend="aot_eager")(torch.ones(3, 4), "small", b"abc" * 3).shape)
+assert net.part.forward.__code__ is code
+"""
+
+
+@pytest.mark.slow
+def test_a_module_that_pickles_its_own_parts_is_kept_by_its_members(tmp_path: Path) -> None:
+    """Without the weights in those pickles, and without the new code that pickling FX makes.
+
+    Its guards hold sets of strings, which print in another order in each process.
+    """
+    with Store.open(_record(tmp_path, OWN_PICKLES), write=True) as store:
+        (row,) = queries.compiles(store, 1)
+        bundle = queries.frame_bundle(store, row)
+        assert bundle is not None
+        data = store.read_blob(str(bundle.digest))
+        found = replay(store, row, "frame", trust=True)
+    assert (found.verdict, found.detail, found.difference) == ("identical", "", "")
+    assert struct.pack("<f", 1234.5678) not in data
+
+
+FAILS_WHEN_RUN = """
+import torch
+
+@torch.compile(backend="aot_eager")
+def outside(x):
+    return x.sin()[(x.abs() + 7).long()]
+
+outside(torch.ones(3))
+"""
+
+
+@pytest.mark.slow
+def test_compiled_code_that_fails_when_it_runs_fails_again(tmp_path: Path) -> None:
+    """Under a backend that leaves no trace of its own in the call."""
+    with Store.open(_record(tmp_path, FAILS_WHEN_RUN, status=1), write=True) as store:
+        (row,) = queries.compiles(store, 1)
+        (failure,) = queries.failures(store)
+        found = replay(store, row, "frame", trust=True)
+    assert failure.stage == "run"
+    assert (found.verdict, found.detail, found.difference) == ("identical", "", "")
+    assert [row.replayed for row in found.compared if row.kind == "failure"] == [1]
+
+
+SCOPES_AND_VIEWS = """
+import torch
+
+class Step(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.gelu(torch.sin(x)) + 1
+
+parts = [torch.fx.symbolic_trace(Step()) for _ in range(6)]
+base = torch.arange(12.0)
+column, alike = base.unsqueeze(-1), base.view(12)
+
+@torch.compile(backend="aot_eager")
+def several(x):
+    for part in reversed(parts):
+        x = part(x)
+    return x + column.sum() + alike.sum() + base.sum()
+
+print(several(torch.ones(3)))
+"""
+
+
+@pytest.mark.slow
+def test_globals_of_no_module_and_views_of_all_of_a_tensor_are_as_they_were(tmp_path: Path) -> None:
+    """Dynamo names such globals by their addresses, and sorts guards by those names."""
+    with Store.open(_record(tmp_path, SCOPES_AND_VIEWS), write=True) as store:
+        (row,) = queries.compiles(store, 1)
+        found = replay(store, row, "frame", trust=True)
+        names = {e.fields.expression for e in queries.events(store, row, "guards.guard")}
+        views = queries.events(store, row, "describe_tensor")
+    assert (found.verdict, found.detail, found.difference) == ("identical", "", "")
+    assert len({name for name in names if name.startswith("G['___unnamed_scope_")}) >= 6
+    assert sum("is_view" in str(view.data) for view in views) == 2
+
+
+CONTEXT = """
+import torch
+
+class Sparse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, dim):
+        y = x.sin()
+        torch._dynamo.graph_break()
+        if ctx.needs_input_grad[0]:
+            ctx.dim = dim
+            ctx.save_for_backward(y)
+        return y * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * y, None
+
+@torch.compile(backend="aot_eager")
+def applied(x):
+    return Sparse.apply(x, 1).cos()
+
+applied(torch.ones(3, requires_grad=True)).sum().backward()
+"""
+
+
+@pytest.mark.slow
+def test_the_context_of_an_autograd_function_is_kept(tmp_path: Path) -> None:
+    """Its forward is a frame of its own where Dynamo could not trace the call as a whole."""
+    with Store.open(_record(tmp_path, CONTEXT), write=True) as store:
+        rows = queries.compiles(store, 1)
+        assert "forward" in {row.frame_name for row in rows}
+        (program,) = queries.recordings(store)
+        told = [row.verdict for row in replay_sequence(store, program, trust=True)]
+    assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)

@@ -161,6 +161,27 @@ def test_a_set_of_objects_has_no_order_in_a_guard() -> None:
     assert forms[0] == forms[1] != forms[2]
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "third"),
+    [
+        ("x in {'b', 'a, {c}', \"d'\"}", "x in {\"d'\", 'a, {c}', 'b'}", "x in {'a', '{c}', 'b'}"),
+        ("{torch.int64, torch.int8}", "{torch.int8, torch.int64}", "{torch.int8, torch.int16}"),
+    ],
+)
+def test_a_set_of_literals_has_no_order_in_a_guard(one: str, other: str, third: str) -> None:
+    """Strings print in the order of their hashes, dtypes in that of their addresses."""
+    forms = [texts(event("guards.guard", {"code": [text]})) for text in (one, other, third)]
+    assert forms[0] == forms[1] != forms[2]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("{'a': 1, 'b': 2}", "{'b': 2, 'a': 1}"), ("['a', 'b']", "['b', 'a']")]
+)
+def test_what_is_no_set_has_an_order_in_a_guard(one: str, other: str) -> None:
+    forms = [texts(event("guards.guard", {"code": [text]})) for text in (one, other)]
+    assert forms[0] != forms[1]
+
+
 def test_a_cause_is_a_distance() -> None:
     def log(first: int, last: int) -> list[bytes]:
         return texts(

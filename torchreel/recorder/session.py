@@ -231,6 +231,15 @@ def record(
             session.stop()
 
 
+def note_uncaught(error: Exception) -> None:
+    """Note an exception that the program's own code would not have caught, as compiled code raises.
+
+    For what runs a program under the recorder and ends its exceptions itself.
+    """
+    if _session is not None:
+        _session.note(error)
+
+
 def _start(options: RecordingOptions) -> Recorder:
     global _session
     if _session is None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dis
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import CodeType
 from typing import Any
 
 import torch._dynamo
 from torch._dynamo import convert_frame, external_utils
+from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.source import CallMethodItemSource
 from torch._dynamo.variables import functions
 from torch._guards import TracingContext, tracing
@@ -72,6 +74,24 @@ def _watching_skips(code: CodeType) -> Iterator[None]:
 
     with patched(owner, name, stop_at_skip):
         yield
+
+
+def scope_names(tokens: Mapping[int, int]) -> AbstractContextManager[None]:
+    """Let Dynamo name globals that are no module's by the ids that they had: ids here to those.
+
+    It sorts guards by the names of what they are on.
+    """
+    install = OutputGraph.install_global_by_id
+
+    def installed(self: Any, prefix: str, value: Any) -> str:
+        if id(value) not in tokens:
+            return install(self, prefix, value)
+        name = f"{prefix}_{tokens[id(value)]}_c{self.compile_id}"
+        if name not in self.installed_globals:
+            self.install_global_unsafe(name, value)
+        return name
+
+    return patched(OutputGraph, "install_global_by_id", installed)
 
 
 @contextlib.contextmanager

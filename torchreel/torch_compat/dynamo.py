@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 
 from torchreel.errors import UntrustedError
-from torchreel.torch_compat import debugging_backends
+from torchreel.torch_compat import debugging_backends, fx
 from torchreel.torch_compat.configs import config_modules, non_default_entries
 
 if TYPE_CHECKING:
@@ -362,28 +362,20 @@ def traced_module(code: CodeType) -> dict[str, Any] | None:
     That is the metadata of the nodes, and which line is which node's.
     """
     from torch._dynamo.code_context import code_context
-    from torch.fx.proxy import _COPY_META_FIELDS
 
     if not code_context.has_context(code):
         return None
     module = code_context.get_context(code).get("orig_graphmodule", lambda: None)()
     if not isinstance(module, torch.fx.GraphModule):
         return None
-    fields = ("stack_trace", *_COPY_META_FIELDS)
-    metas = [{k: node.meta[k] for k in fields if k in node.meta} for node in module.graph.nodes]
-    return {"metas": metas, "lines": module._lineno_map}
+    return {"metas": fx.node_metas(module.graph), "lines": module._lineno_map}
 
 
 def set_traced_module(code: CodeType, function: Any, found: Mapping[str, Any]) -> None:
     """Restore what `traced_module` gave."""
     from torch._dynamo.code_context import code_context
 
-    graph = torch.fx.Graph()
-    *metas, last = found["metas"]
-    for place, meta in enumerate(metas):
-        graph.placeholder(f"node_{place}").meta = dict(meta)  # of the nodes, the metadata is read
-    graph.output(None).meta = dict(last)
-    module = torch.fx.GraphModule({}, graph)
+    module = torch.fx.GraphModule({}, fx.graph_with_metas(found["metas"]))
     module._lineno_map, module.forward = found["lines"], function
     code_context.get_context(code)["orig_graphmodule"] = lambda: module
 

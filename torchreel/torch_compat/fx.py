@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -46,15 +46,43 @@ def set_graph_names(graph: torch.fx.Graph, used: Iterable[str], counts: Mapping[
     namespace._base_count.update(counts)
 
 
+def node_metas(graph: torch.fx.Graph) -> list[dict[str, Any]]:
+    """Return what Dynamo copies of the metadata of each node, when it traces the graph's code."""
+    from torch.fx.proxy import _COPY_META_FIELDS
+
+    fields = ("stack_trace", *_COPY_META_FIELDS)
+    return [{k: node.meta[k] for k in fields if k in node.meta} for node in graph.nodes]
+
+
+def graph_with_metas(metas: Sequence[Mapping[str, Any]]) -> torch.fx.Graph:
+    """Return a graph of as many nodes, of which nothing but this metadata is to be read."""
+    graph = torch.fx.Graph()
+    *before, last = metas or ({},)
+    for place, meta in enumerate(before):
+        graph.placeholder(f"node_{place}").meta = dict(meta)
+    graph.output(None).meta = dict(last)
+    return graph
+
+
 def graph_module_state(value: Any) -> dict[str, Any] | None:
-    """Return what makes an FX module besides its class, and its graph apart; None for anything
-    else.
+    """Return what makes an FX module besides its class; of its graph, the metadata of the nodes.
+
+    None for anything else.
     """
     if not issubclass(type(value), torch.fx.GraphModule):
         return None
     # The class that traced it is of no use to code that is there, and often a local one.
-    left = ("_graph", "_tracer_cls")
-    return {name: held for name, held in vars(value).items() if name not in left}
+    state = {name: held for name, held in vars(value).items() if name != "_tracer_cls"}
+    if isinstance(graph := state.get("_graph"), torch.fx.Graph):
+        state["_graph"] = node_metas(graph)
+    return state
+
+
+def set_graph_module_state(value: Any, state: Mapping[str, Any]) -> None:
+    """Restore what `graph_module_state` gave."""
+    vars(value).update(state)
+    if isinstance(metas := state.get("_graph"), list):
+        vars(value)["_graph"] = graph_with_metas(metas)
 
 
 def fake_of_input(node: torch.fx.Node, real: object) -> object:

@@ -2,8 +2,9 @@
 
 Lives here: FX modules (their own `__reduce__` compiles them anew, and traces their code when it is
 loaded, with a tracer that may want more), tensors of wrapper subclasses (their values stay out),
-operators, and modules of a class of their own.  Not here: the pickle (`recorder.frames.bundles`),
-which names the functions of this module: they run while a bundle is loaded, which needs trust.
+operators, contexts of an `autograd.Function`, and modules of a class of their own.  Not here: the
+pickle (`recorder.frames.bundles`), which names the functions of this module: they run while a
+bundle is loaded, which needs trust.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats.tensors.synthetic import with_autograd
-from torchreel.torch_compat import fake_tensors, fx
+from torchreel.torch_compat import autograd, fake_tensors, fx
 from torchreel.torch_compat.operators import dispatcher, operator_definitions
 
 _MARKS = "_dynamo_"
@@ -47,9 +48,11 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
         return (importlib.import_module, (obj.__name__,)) if own else None
     state = fx.graph_module_state(obj)
     if state is not None:
-        return bare, (type(obj),), state
+        return bare, (type(obj),), state, None, None, fx.set_graph_module_state
     if issubclass(type(obj), torch.Tensor) and is_wrapper(obj):
         return wrapped, (type(obj), *_parts(obj))
+    if (function := autograd.function_of_context(obj)) is not None:
+        return autograd.new_context, (function, obj.needs_input_grad), dict(vars(obj))
     return None
 
 
@@ -92,6 +95,11 @@ def operator_at(path: str) -> object:
 def bare(cls: type) -> object:
     """Return a module without anything in it: `__new__` of some would make one of another class."""
     return object.__new__(cls)
+
+
+def set_members(obj: object, members: Mapping[str, object]) -> None:
+    """Give a module what it held, past any `__setstate__` of its class."""
+    vars(obj).update(members)
 
 
 def _parts(tensor: Any) -> tuple[object, ...]:

@@ -52,6 +52,8 @@ GENERATED = "<eval_with_key>"
 _PROTOCOL = 3
 """The last one without frames: a string in it can be replaced by a shorter one."""
 _PLAIN = frozenset({bool, int, float, str, bytes, list, tuple, dict, set, type(None), CodeType})
+_LONGEST_BYTES = 4096
+"""A longer object of bytes that is no code is data: an image, a file, a pickle."""
 _MOST_REASONS = 20
 _LONGEST_NAME = 100
 """Characters: longer strings are no names, which Python keeps once."""
@@ -369,6 +371,10 @@ def _content_of(frame: Frame) -> dict[str, Any]:
     }
 
 
+_Persistent = int | str | tuple[str, int] | tuple[str, str, int]
+"""How a pickle names what is not in it."""
+
+
 class _Attributes:
     """Stands for the attributes of the tensors that the pickle has come across before it."""
 
@@ -400,11 +406,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._numbers: dict[int, int] = {}
         self._held: list[object] = []
         self._globals: dict[int, tuple[str, str, int]] = {}
+        self._of_code: set[bytes] = set()
         self._deadline = time.monotonic() + LONGEST
 
-    def persistent_id(self, obj: object) -> int | str | tuple[str, str, int] | None:
+    def persistent_id(self, obj: object) -> _Persistent | None:
         """Return the number of a tensor, which the descriptions explain, or the name of a
-        function's globals, or a string that Python keeps once; None for what is pickled.
+        function's globals, or a string that Python keeps once, or the size of data; None for what
+        is pickled.
 
         Dynamo looks constants up by their identity: a key that was a constant has to be one again.
         """
@@ -414,6 +422,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if type(obj) is dict:
                 self._look(obj.items())
                 return self._globals.get(id(obj))
+            if type(obj) is CodeType:
+                self._of_code |= {obj.co_code, obj.co_linetable, obj.co_exceptiontable}
+            if type(obj) is bytes and len(obj) > _LONGEST_BYTES and obj not in self._of_code:
+                self._notes.missing("bytes", f"{len(obj)} bytes are data")
+                return "bytes", len(obj)
             return None
         kind: Any = type(obj)
         if issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
@@ -497,6 +510,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 self._notes.add_module(obj.__module__)
                 return name
             if (parts := taken_apart(obj)) is not None:
+                return _with_token(obj, parts)
+            if _has_own_state(obj) and (parts := _members_of(obj)) is not None:
                 return _with_token(obj, parts)
             reduce = self.dispatch_table.get(type(obj))
             found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
@@ -630,18 +645,34 @@ def _without_new(obj: object, reduced: Any) -> Any:
     return bare, (type(obj),), *reduced[2:]
 
 
-def _members_of(obj: object) -> tuple[Any, ...] | None:
-    """Return how to make a module that refuses to be pickled, of its members; None for others.
+_STATES = ("__getstate__", "__reduce__", "__reduce_ex__")
+"""The methods by which a class says what is pickled of its objects."""
 
-    A parametrised module refuses because its class is made at run time, which a bundle can hold.
+
+def _has_own_state(obj: object) -> bool:
+    """Return whether a class outside of torch says what is pickled of an object.
+
+    That of a module may be the pickles of its parts, with their weights; and to pickle an FX module
+    compiles its code anew, which Dynamo would see.
+    """
+    methods = [getattr(type(obj), name, None) for name in _STATES]
+    homes = {method.__module__ for method in methods if type(method) is FunctionType}
+    return any(str(home).partition(".")[0] not in _NEVER_TOLD for home in homes)
+
+
+def _members_of(obj: object) -> tuple[Any, ...] | None:
+    """Return how to make a module of its members, whatever its class says; None for others.
+
+    A parametrised module refuses to be pickled because its class is made at run time, which a
+    bundle can hold.
     """
     import torch
 
-    from torchreel.formats.frames.parts import bare
+    from torchreel.formats.frames.parts import bare, set_members
 
     if not isinstance(obj, torch.nn.Module):
         return None
-    return bare, (type(obj),), dict(vars(obj))
+    return bare, (type(obj),), dict(vars(obj)), None, None, set_members
 
 
 def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes | None, str]:

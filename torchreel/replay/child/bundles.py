@@ -200,18 +200,21 @@ def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) ->
 
     from torchreel.torch_compat import fake_tensors
 
-    if type(value) is not torch.Tensor or not value._is_view():
+    if type(value) is not torch.Tensor or value.layout is not torch.strided:
         return value
-    if value.is_conj() or value.is_neg() or value.layout is not torch.strided:
+    if value.is_conj() or value.is_neg():
         return value
     base = description.get("base")
     if isinstance(base, int) and 0 <= base < len(before) and isinstance(before[base], torch.Tensor):
-        # A view that was made without gradients of a base that has some says so.
+        # One that covers its storage was synthesised as no view; and a view that was made without
+        # gradients of a base that has some says so.
         plain = bool(description.get("leaf", True)) and before[base].requires_grad
         with torch.set_grad_enabled(not plain):
             view = before[base].as_strided(value.size(), value.stride(), value.storage_offset())
         fake_tensors.set_creation_of_view(view, str(description.get("creation", "")))
         return view.requires_grad_(value.requires_grad) if view.is_leaf else view
+    if not value._is_view():
+        return value
     own = torch.empty(0, dtype=value.dtype, device=value.device)
     own.set_(value.untyped_storage(), value.storage_offset(), value.size(), value.stride())
     if value.is_leaf:
@@ -252,13 +255,15 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(_MOVED.get(module, module), name)
 
     def persistent_load(self, number: object) -> object:
-        """Return the tensor of that number, the globals of that name, or the one string like
-        that.
+        """Return the tensor of that number, the globals of that name, the one string like that,
+        or what stands for so many bytes of data.
         """
         if isinstance(number, str):
             return sys.intern(number)
         if isinstance(number, tuple) and len(number) == 3:
             return modules.scope(*number)
+        if isinstance(number, tuple) and len(number) == 2:
+            return Opaque("bytes", f"{number[1]} bytes of data")
         if not isinstance(number, int) or not 0 <= number < len(self._tensors):
             raise DamagedStore(f"A frame refers to tensor {number!r:.40}, which it does not have.")
         return self._tensors[number]

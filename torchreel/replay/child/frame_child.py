@@ -321,6 +321,9 @@ class _Failing:
     ) -> bool:
         if not isinstance(error, Exception) or isinstance(error, TorchreelError):
             return False
+        from torchreel.recorder.session import note_uncaught
+
+        note_uncaught(error)
         if not _was_recorded(error):
             self._told.notes.append(f"the call ended with {type(error).__name__}: {error}")
         return True

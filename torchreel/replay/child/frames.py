@@ -22,6 +22,7 @@ from torchreel.formats import values
 from torchreel.formats.checkpoints import ambient, config
 from torchreel.formats.frames.calls import FrameCall
 from torchreel.replay import dynamo_names
+from torchreel.replay.child import modules
 from torchreel.replay.child.bundles import LoadedFrame
 from torchreel.store.addressing import UNNAMED
 from torchreel.torch_compat import configs, debugging_backends, dynamo, transforms
@@ -88,6 +89,7 @@ def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[s
         if call.device is not None:
             stack.enter_context(torch.device(call.device))
         stack.enter_context(dynamo_names.error_on_graph_break(call.error_on_graph_break))
+        stack.enter_context(dynamo_names.scope_names(modules.scope_tokens()))
         stack.enter_context(transforms.opened(call.levels))
         if call.seed is not None:
             torch.manual_seed(call.seed)

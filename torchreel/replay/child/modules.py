@@ -45,6 +45,11 @@ def scope(kind: str, name: str, token: int) -> dict[str, Any]:
     return vars(module)
 
 
+def scope_tokens() -> dict[int, int]:
+    """Return, by the ids of globals that are no module's, those that they had when recorded."""
+    return {id(scope): token for (_, token), scope in _scopes.items() if token}
+
+
 def fill(name: str, member: str, content: object) -> None:
     """Let a container of a module hold what it held, in its order; what is equal stays the same.
 

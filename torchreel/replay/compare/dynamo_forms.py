@@ -31,6 +31,11 @@ _IDENTITIES = re.compile(
 )
 # A set of classes or functions prints in the order of their addresses.
 _OBJECTS = re.compile(r"\{(?P<items><[^{}]*)\}")
+# A set of strings prints in the order of their hashes, which follow from a seed of the process; one
+# of dtypes in that of their addresses.
+_ITEM = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[\w.+-]+)"""
+_ITEMS = re.compile(_ITEM)
+_LITERALS = re.compile(rf"\{{(?P<items>{_ITEM}(?:, {_ITEM})+)\}}")
 _OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
 # The random half of the name of a compiled function; its number is the process's to give, and a
 # replay of a frame imposes the counter.
@@ -86,6 +91,7 @@ class DynamoForms:
         """Return any text of Dynamo's."""
         text = _RANDOM.sub(r"\1", _LATENCY.sub("Guard latency", text))
         text = _OBJECTS.sub(_in_order, text) if "{<" in text else text
+        text = _LITERALS.sub(_sorted, text) if "{" in text else text
         text = _OBJECT_ADDRESS.sub(" at <address>", text)
         # First the names: a check may be of what has one.
         return _IDENTITIES.sub(self._identity, _NAMES.sub(self._identity, text))
@@ -145,6 +151,11 @@ def _in_order(found: re.Match[str]) -> str:
     """Return a set of objects as one that does not depend on where they are in memory."""
     items = sorted(_OBJECT_ADDRESS.sub(" at <address>", found["items"]).split(", "))
     return f"{{{', '.join(items)}}}"
+
+
+def _sorted(found: re.Match[str]) -> str:
+    """Return a set of literals or names as one that does not depend on their hashes."""
+    return f"{{{', '.join(sorted(_ITEMS.findall(found['items'])))}}}"
 
 
 def _resumed(name: str) -> str:

@@ -1,0 +1,31 @@
+"""Contexts of an `autograd.Function`: the `ctx` of its forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.autograd.function import BackwardCFunction, Function
+
+
+def function_of_context(value: object) -> type[Function] | None:
+    """Return the function whose context a value is; None for anything else.
+
+    None too for a context that has saved tensors: only autograd itself gives it those.
+    """
+    if not issubclass(type(value), BackwardCFunction):
+        return None
+    context: Any = value
+    try:
+        saved = context._raw_saved_tensors  # without their hooks, which are the program's
+    except RuntimeError:  # they were freed
+        return None
+    function: type[Function] | None = getattr(type(context), "_forward_cls", None)
+    return None if saved else function
+
+
+def new_context(function: Any, needs_input_grad: Sequence[bool]) -> object:
+    """Return a context of a function as its forward gets it."""
+    context = function._backward_cls()
+    context.needs_input_grad = tuple(needs_input_grad)
+    return context
