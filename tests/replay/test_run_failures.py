@@ -8,6 +8,9 @@ import pytest
 import torch
 
 import torchreel
+from torchreel.errors import UnsupportedError
+from torchreel.minifier.initial_cases.failures import starting_cases
+from torchreel.recorder.settings import Settings
 from torchreel.replay import replay
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -74,5 +77,31 @@ def test_a_double_backward_is_refused_again(tmp_path: Path, backend: str) -> Non
     with Store.open(tmp_path / "run.db", write=True) as store:
         (compile,) = queries.compiles(store, 1)
         verdict = replay(store, compile)
+    assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+    assert [row.replayed for row in verdict.compared if row.kind == "failure"] == [1]
+
+
+@pytest.mark.parametrize("entry", ["graph", "frame"])
+def test_a_backward_that_is_to_keep_its_graph_is_refused_again(tmp_path: Path, entry: str) -> None:
+    """Once it was compiled with donated buffers; the frame's inputs are no leaves."""
+    torch._dynamo.reset()
+
+    def program() -> None:
+        with torchreel.record(str(tmp_path / "run.db"), settings=Settings(frames="all")):
+            x = torch.ones(3, 2, requires_grad=True) * 1
+            w = torch.ones(2, 2, requires_grad=True)
+            compiled = torch.compile(lambda x: (x.tanh() @ w).tanh().sum(), backend="aot_eager")
+            compiled(x).backward()
+            compiled(x.detach().requires_grad_() * 1).backward(retain_graph=True)
+
+    with pytest.raises(RuntimeError, match="donated buffers"):
+        program()
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        (failure,) = queries.failures(store)
+        verdict = replay(store, compile, entry, trust=True)  # type: ignore[arg-type]
+        with pytest.raises(UnsupportedError, match="donated_buffer"):
+            starting_cases(store, compile, failure)
+    assert failure.partition == "repeated backward"
     assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
     assert [row.replayed for row in verdict.compared if row.kind == "failure"] == [1]

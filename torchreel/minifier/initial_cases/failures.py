@@ -26,6 +26,7 @@ from torchreel.store.failures.signature import (
     ASKED,
     DOUBLE_BACKWARD,
     NEEDS_FRAME,
+    REPEATED_BACKWARD,
     Signature,
 )
 from torchreel.store.records import Compile, Failure
@@ -61,6 +62,13 @@ def starting_cases(
             f"The compile {compile.place} failed where its backward was to be differentiated "
             "again, which AOTAutograd refuses for every graph: no smaller one says more. Leave "
             "what needs second derivatives out of torch.compile, or use the backend 'eager'."
+        )
+    if failure.partition == REPEATED_BACKWARD:
+        raise UnsupportedError(
+            f"The compile {compile.place} failed where its backward was to keep its graph, which "
+            "AOTAutograd refuses for every graph whose backward has donated buffers: no smaller "
+            "one says more. Set torch._functorch.config.donated_buffer = False, or run the "
+            "backward without retain_graph and create_graph."
         )
     docs = _documents(store, compile, failure)
     if not docs and queries.is_decomposition(store, compile):

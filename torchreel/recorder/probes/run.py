@@ -125,7 +125,9 @@ def note_uncaught(recorder: Recorder, error: Exception) -> None:
     if recorder.has_failed(error) or isinstance(error, StopIteration):
         return
     frames = list(_frames(error))
-    if found := [origin for frame in frames if (origin := _of_frame(frame)) is not None]:
+    if (refused := _of_repeated_backward(frames)) is not None:
+        recorder.add_failure(error, Mark(id(error), *refused))
+    elif found := [origin for frame in frames if (origin := _of_frame(frame)) is not None]:
         entry, partition = found[-1]  # the innermost
         recorder.add_failure(error, Mark(id(error), entry, "run", partition))
     elif frames and _forbids(frames[-1]):
@@ -166,8 +168,9 @@ _HOLDERS = {
     "DisableContext.__call__.<locals>._fn": "fn",
 }
 # AOTAutograd's functions around a compiled backward, the innermost first, and what finds it.
+_BACKWARD_RUN = "CompiledFunction._backward_impl"
 _BACKWARDS: dict[str, Callable[[FrameType], Any]] = {
-    "CompiledFunction._backward_impl": lambda frame: frame.f_locals.get("backward_compiler"),
+    _BACKWARD_RUN: lambda frame: frame.f_locals.get("backward_compiler"),
     "CompiledFunction.backward": lambda frame: _backward_compiler(
         frame.f_locals["CompiledFunction"]._backward_impl
     ),
@@ -198,6 +201,24 @@ def _of_backward(frame: FrameType) -> tuple[CompileEntry, str] | None:
         if entry is not None:
             return entry, DOUBLE_BACKWARD if name == _TWICE else "backward"
     return None
+
+
+def _of_repeated_backward(frames: list[FrameType]) -> tuple[CompileEntry, str, str] | None:
+    """Return whose backward was refused because the program keeps its graph (`retain_graph`).
+
+    AOTAutograd checks that itself, where the backward has donated buffers.
+    """
+    *_, caller, check, raising = [*[None] * 3, *frames]
+    if check is None or (check.f_code.co_name, raising.f_code.co_name) != ("_check", "_check_with"):
+        return None
+    if caller is None or not caller.f_code.co_qualname.endswith(_BACKWARD_RUN):
+        return None
+    from torchreel.store.failures.signature import REPEATED_BACKWARD
+
+    if caller.f_locals.get("saved_tensors_use_once") is not False:
+        return None
+    found = _of_backward(caller)
+    return None if found is None else (found[0], "run", REPEATED_BACKWARD)
 
 
 def _of_frame(frame: FrameType) -> tuple[CompileEntry, str] | None:

@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchreel.replay.accuracy.comparison import tensors_of
+from torchreel.store.failures.signature import DOUBLE_BACKWARD, REPEATED_BACKWARD
 
 
 class Results:
@@ -38,7 +39,17 @@ class Results:
         return self.gradients
 
 
-def run_backward(result: object, inputs: Sequence[object] = ()) -> None:
+def run_backward_as(partition: str, result: object, inputs: Sequence[object]) -> None:
+    """Run the backward of a result in the way in which that of a failure was run."""
+    if partition == DOUBLE_BACKWARD:
+        run_backward(result, inputs)
+    else:
+        run_backward(result, keep_graph=partition == REPEATED_BACKWARD)
+
+
+def run_backward(
+    result: object, inputs: Sequence[object] = (), *, keep_graph: bool = False
+) -> None:
     """Run the backward of a result, from the sum of everything in it that needs a gradient.
 
     With `inputs`, their gradients are differentiated again, as a double backward does.
@@ -49,7 +60,7 @@ def run_backward(result: object, inputs: Sequence[object] = ()) -> None:
         total = torch.stack([part.to(torch.float64) for part in parts]).sum()
         leaves = [value for value in inputs if _needs_gradient(value)]
         if not leaves:
-            total.backward()  # type: ignore[no-untyped-call]
+            total.backward(retain_graph=keep_graph)  # type: ignore[no-untyped-call]
             return
         gradients = torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
         run_backward(gradients)

@@ -220,7 +220,11 @@ def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) ->
     if value.is_leaf:
         return own.requires_grad_(value.requires_grad)
     with torch.enable_grad():
-        result = torch.empty(0, dtype=own.dtype, device=own.device, requires_grad=True) * 1
+        # Of the same size: what comes back in a backward is checked against it.
+        made = torch.empty_strided(
+            own.size(), own.stride(), dtype=own.dtype, device=own.device, requires_grad=True
+        )
+        result = made * 1
     result.data = own
     return result
 

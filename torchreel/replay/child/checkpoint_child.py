@@ -29,7 +29,7 @@ from torchreel.recorder.event_log.spans import Mark
 from torchreel.replay.child.hang import ending_when_hung
 from torchreel.sandbox.processes import follow_parent
 from torchreel.store.failures.raised import lineage
-from torchreel.store.failures.signature import DOUBLE_BACKWARD
+from torchreel.store.failures.signature import REPEATED_BACKWARD
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -156,7 +156,7 @@ def _replay(request: Request, report: Report) -> None:
     from torchreel.formats.checkpoints.document import CheckpointDoc
     from torchreel.formats.operators import stand_ins
     from torchreel.replay.accuracy.comparison import compare
-    from torchreel.replay.accuracy.results import run_backward
+    from torchreel.replay.accuracy.results import run_backward, run_backward_as
     from torchreel.replay.child import checks, restore
     from torchreel.replay.compare.verdict import NOT_RECORDED, NOT_RESTORED, stand_in_note
     from torchreel.replay.imposed import fake_cache, remainders, torch_machine
@@ -221,8 +221,10 @@ def _replay(request: Request, report: Report) -> None:
                 result, inputs = restore.execute(doc, compiled)
                 if request.execute_backward:
                     replayed.running = request.execute_backward
-                    twice = request.execute_backward == DOUBLE_BACKWARD
-                    run_backward(result, inputs if twice else ())
+                    if request.execute_backward == REPEATED_BACKWARD:
+                        run_backward(result)  # else it is compiled for a graph that is kept
+                        result, inputs = restore.execute(doc, compiled)
+                    run_backward_as(request.execute_backward, result, inputs)
 
 
 def _replacements(restored: Restored, request: Request) -> list[tuple[object, object]]:

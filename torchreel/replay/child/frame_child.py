@@ -196,10 +196,9 @@ def _trace(
     report: FrameReport,
 ) -> None:
     from torchreel.replay import dynamo_names
-    from torchreel.replay.accuracy.results import run_backward
+    from torchreel.replay.accuracy.results import run_backward_as
     from torchreel.replay.child.frames import SUBSTITUTE, backend_of, imposed, run, trace
     from torchreel.replay.compare.verdict import NOT_RESTORED
-    from torchreel.store.failures.signature import DOUBLE_BACKWARD
     from torchreel.torch_compat import aot, distributed, inductor
 
     call = bundle.call
@@ -228,7 +227,7 @@ def _trace(
             result = (run if step.execute else trace)(function, frame, call, backend)
             if step.execute_backward:
                 given = [*frame.args, *frame.kwargs.values()]
-                run_backward(result, given if step.execute_backward == DOUBLE_BACKWARD else ())
+                run_backward_as(step.execute_backward, result, given)
         told.span[1] = time.time_ns()
 
 

@@ -46,6 +46,8 @@ CLASSES: tuple[FailureClass, ...] = (
 )  # fmt: skip
 DOUBLE_BACKWARD = "double backward"
 """The partition of a failure where a compiled backward was to be differentiated again."""
+REPEATED_BACKWARD = "repeated backward"
+"""The partition of a failure where a backward was to keep its graph, and had given buffers away."""
 NEEDS_FRAME = ("dynamo", "guards", "")
 """The stages that belong to Dynamo: their input is a Python frame, not a graph."""
 ASKED: tuple[FailureClass, ...] = ("predicate", "script")
