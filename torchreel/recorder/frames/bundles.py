@@ -372,7 +372,7 @@ def _content_of(frame: Frame) -> dict[str, Any]:
 
 
 _Persistent = int | str | tuple[str, int] | tuple[str, str, int]
-"""How a pickle names what is not in it."""
+"""Names, in a pickle, of what is not in it."""
 
 
 class _Attributes:

@@ -168,6 +168,8 @@ _HOLDERS = {
     "DisableContext.__call__.<locals>._fn": "fn",
 }
 # AOTAutograd's functions around a compiled backward, the innermost first, and what finds it.
+_CHECKING = ["_check", "_check_with"]
+"""The functions in which torch._check raises."""
 _BACKWARD_RUN = "CompiledFunction._backward_impl"
 _BACKWARDS: dict[str, Callable[[FrameType], Any]] = {
     _BACKWARD_RUN: lambda frame: frame.f_locals.get("backward_compiler"),
@@ -208,10 +210,10 @@ def _of_repeated_backward(frames: list[FrameType]) -> tuple[CompileEntry, str, s
 
     AOTAutograd checks that itself, where the backward has donated buffers.
     """
-    *_, caller, check, raising = [*[None] * 3, *frames]
-    if check is None or (check.f_code.co_name, raising.f_code.co_name) != ("_check", "_check_with"):
+    if len(frames) < 3 or [frame.f_code.co_name for frame in frames[-2:]] != _CHECKING:
         return None
-    if caller is None or not caller.f_code.co_qualname.endswith(_BACKWARD_RUN):
+    caller = frames[-3]
+    if not caller.f_code.co_qualname.endswith(_BACKWARD_RUN):
         return None
     from torchreel.store.failures.signature import REPEATED_BACKWARD
 
