@@ -104,6 +104,8 @@ def test_secrets_and_homes_are_taken_out(redactor: Redactor, text: str, kept: st
         "'TransformerEncoderLayerWithNormalisation2'",
         "torch.ops.aten.native_layer_norm.default",
         "tokens = tokenizer(text); model(token_type_ids=token_type_ids)",
+        "embed_tokens = 'input_ids'",
+        "plan = {'embed_tokens': 'inputs_embeds'}",
         "f(token=tok, password=None)",
         "['token', 'segment', 'position']",
         "('password', 'name')",

@@ -706,3 +706,37 @@ def test_the_context_of_an_autograd_function_is_kept(tmp_path: Path) -> None:
         (program,) = queries.recordings(store)
         told = [row.verdict for row in replay_sequence(store, program, trust=True)]
     assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)
+
+
+WORDS_OF_MODELS = """
+import torch
+
+class Model(torch.nn.Module):
+    plan = {"embed_tokens": (["input_ids"], ["inputs_embeds"]), "layers": ["hidden_states"]}
+
+    def __init__(self):
+        super().__init__()
+        self.embed_tokens = torch.nn.Embedding(8, 4)
+
+    def forward(self, x):
+        return self.embed_tokens(x) * len(self.plan)
+
+def later(input_ids, **kwargs):
+    return input_ids + kwargs["inputs_embeds"]
+
+torch.compile(Model(), backend="eager")(torch.tensor([1]))
+torch.compile(later, backend="eager")(torch.ones(2), inputs_embeds=torch.ones(2))
+"""
+
+
+@pytest.mark.slow
+def test_words_that_a_model_puts_under_tokens_are_no_secrets(tmp_path: Path) -> None:
+    """They are names of arguments, which were taken out of all that was recorded from then on."""
+    with Store.open(_record(tmp_path, WORDS_OF_MODELS), write=True) as store:
+        (program,) = queries.recordings(store)
+        bundles = [queries.frame_bundle(store, row) for row in queries.compiles(store, program.id)]
+        told = [row.verdict for row in replay_sequence(store, program, trust=True)]
+    assert [(row.status, row.reason) for row in bundles if row is not None] == [
+        ("complete", "")
+    ] * 2
+    assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * 2

@@ -50,16 +50,21 @@ def of_frame(
     """Return secrets among the globals, arguments and constants of a frame, and in its closure."""
     found: set[str] = set()
     for name in filter(is_telling, code.co_names):
-        found.update(texts(scope.get(name)))
+        found.update(_under(name, scope.get(name)))
     for name in filter(is_telling, code.co_varnames):
-        found.update(texts(_content(values.get(name))))
+        found.update(_under(name, _content(values.get(name))))
     for name, cell in zip(code.co_freevars, cells, strict=False):
         if is_telling(name):
-            found.update(texts(_content(cell)))
+            found.update(_under(name, _content(cell)))
     found.update(of_code(code))
     if not is_installed(code.co_filename):
         found.update(_of_module(scope))
     return found
+
+
+def _under(name: str, value: object) -> Iterator[str]:
+    """Yield the texts in a value under a telling name, but for words under the name of a model."""
+    return (text for text in texts(value) if not name_strength.is_plain(text, name))
 
 
 def _of_module(scope: Mapping[str, Any]) -> Iterator[str]:
@@ -103,7 +108,7 @@ def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:
             values = frame.f_locals if telling and id(frame) not in running else {}
             secrets = of_frame(code, frame.f_globals, values, ())
             for name in telling:
-                secrets.update(texts(values.get(name)))
+                secrets.update(_under(name, values.get(name)))
             yield secrets, code.co_filename
 
 
@@ -181,7 +186,7 @@ def of_code(code: CodeType) -> Iterator[str]:
             compared = instruction.opname == "COMPARE_OP" and named and type(value) is int
             stored = instruction.opname in _STORES and is_telling(str(instruction.argval))
             if stored or compared:
-                yield from texts(value)
+                yield from _under(str(instruction.argval) if stored else "", value)
             if instruction.opname == "LOAD_CONST":
                 value = instruction.argval
                 pieces.append(value)

@@ -8,6 +8,7 @@ replaced by its rank of first appearance: what was one object has to be one obje
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -83,6 +84,8 @@ class DynamoForms:
     """The spelling of one event log; `frame` is the file and the name of the compiled frame."""
 
     frame: tuple[str, str] = ("", "")
+    lines: tuple[int, int] = (0, sys.maxsize)
+    """The first and the last line of the frame: a method may call one of the same name."""
     callers: frozenset[tuple[str, int, str]] = frozenset()
     """File, line and name of each frame that was on the stack when it was called."""
     _identities: dict[str, int] = field(default_factory=dict)
@@ -144,7 +147,9 @@ class DynamoForms:
 
     def _is_frame(self, found: re.Match[str]) -> bool:
         file, name = self.frame
-        return found["file"] == file and found["name"] in (name, _resumed(name))
+        first, last = self.lines
+        named = found["file"] == file and found["name"] in (name, _resumed(name))
+        return named and first <= int(found["line"]) <= last
 
 
 def _in_order(found: re.Match[str]) -> str:

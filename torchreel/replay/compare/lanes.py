@@ -190,7 +190,7 @@ def lanes(
     """
     found: dict[str, Lane] = {}
     selected = EventSelection(scope, point, excuses, began=began(point, replay=replay), known=known)
-    files, callers = _files(store, compile), _callers(store, compile)
+    files, lines, callers = _files(store, compile), *_lines_and_callers(store, compile)
     readers: dict[str, _Reader] = {}
     for event in queries.events(store, compile):
         sifted = selected.sift(event)
@@ -200,7 +200,7 @@ def lanes(
         lane = found.setdefault(name, Lane())
         lane.begins.setdefault(event.stage or "", event.seq)
         if name not in readers:  # each lane numbers what it meets
-            forms = DynamoForms((compile.frame_file, compile.frame_name), callers)
+            forms = DynamoForms((compile.frame_file, compile.frame_name), lines, callers)
             readers[name] = _Reader(store, Normaliser(files, dynamo=forms), stand_ins)
         readers[name].add(lane, event, sifted)
     if scope.checkpoint and point is not None and selected.mark is None and not replay:
@@ -263,11 +263,15 @@ def _files(store: Store, compile: Compile) -> dict[int, str]:
     return normaliser.files
 
 
-def _callers(store: Store, compile: Compile) -> frozenset[tuple[str, int, str]]:
-    """Return the stack frames that called the frame of a compile."""
-    starts = queries.events(store, compile, FrameStart.kind)
-    stack = queries.stack(store, starts[0]) if starts else []
-    return frozenset((frame.file, frame.line, frame.name) for frame in stack)
+def _lines_and_callers(
+    store: Store, compile: Compile
+) -> tuple[tuple[int, int], frozenset[tuple[str, int, str]]]:
+    """Return the first and last line of the frame of a compile, and the frames that called it."""
+    start = next(iter(queries.events(store, compile, FrameStart.kind)), None)
+    if start is None or not isinstance(start.fields, FrameStart):
+        return DynamoForms.lines, frozenset()
+    callers = ((frame.file, frame.line, frame.name) for frame in queries.stack(store, start))
+    return (start.fields.line, start.fields.lines), frozenset(callers)
 
 
 _PLACES = ("defined_in", "fake")

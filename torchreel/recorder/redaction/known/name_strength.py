@@ -39,6 +39,7 @@ _OF_CODE = lazy_text(
     r"|[^\s/]*/\S*|[if]\d{1,2}(?:\[.*)?"
 )
 """Words with digits that are none: `linear_1`, `cuda:0`, `model.layers.h2`, `data/x1.txt`."""
+_WORD = lazy_text(r"[a-z]+(?:_[a-z]+)*")
 _SHORTEST = 4
 
 
@@ -78,6 +79,15 @@ def is_failure(name: str) -> bool:
 def is_name(text: str) -> bool:
     """Return whether a text is itself the name of a secret: `HF_TOKEN`, `--password`."""
     return _NAME_OF_ONE.fullmatch(text) is not None
+
+
+def is_plain(text: str, name: str) -> bool:
+    """Return whether a text is a word, under a name as models have: `embed_tokens = "input_ids"`.
+
+    Under a name that is sure a word is a secret too.
+    """
+    of_model = "token" in name.lower() and strength(name) is MAYBE
+    return of_model and _WORD.fullmatch(text) is not None
 
 
 def is_value(text: str, strength: Strength) -> bool:

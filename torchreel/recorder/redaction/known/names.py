@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+from torchreel.recorder.redaction.known import name_strength
 from torchreel.recorder.redaction.literals import Literal, literal_at, literals
 
 _compiled = cache(re.compile)
@@ -146,7 +147,10 @@ def _signed(
         elif _has_digits(text, literal, word):
             yield literal.start, literal.end
     elif call in (b"", b"(") or one:
-        yield from _strings(text, literal)
+        name = "" if one else _name_around(text, at)
+        for start, end in _strings(text, literal):
+            if one or not name_strength.is_plain(text[start:end].decode("utf-8", "replace"), name):
+                yield start, end
         if call:
             yield from _listed(text, literal.end)
 
@@ -316,6 +320,15 @@ def _ending(text: bytes, quote: int) -> Iterator[tuple[int, int]]:
 def _is_many(text: bytes, at: int, word: bytes) -> bool:
     """Return whether the name speaks of many tokens, or of making them: `tokens`, `tokenizer`."""
     return _is_count(text, at, word) and text[at + 5 : at + 6].lower() in (b"s", b"i", b"_")
+
+
+def _name_around(text: bytes, at: int) -> str:
+    """Return the whole name of which a part stands at a place."""
+    before = _compiled(_NAME_BEFORE).search(text, max(0, at - _LONGEST_NAME), at)
+    behind = _compiled(rb"\w*").match(text, at)
+    assert before is not None
+    assert behind is not None
+    return text[before.start() : behind.end()].decode("utf-8", "replace")
 
 
 def _is_count(text: bytes, at: int, word: bytes) -> bool:
