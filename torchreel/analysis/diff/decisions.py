@@ -24,8 +24,8 @@ from torchreel.events.nondeterminism import Autotuning, CacheOutcome
 from torchreel.events.output_graph import SubgraphCompile
 from torchreel.events.scalars import DeferredAssert, UnbackedSymbol
 from torchreel.events.shape_env import BackedSymbol, Replacement, ShapeGuard, ZeroOne
-from torchreel.replay.compare.dynamo_forms import DynamoForms
 from torchreel.replay.compare.normalise import canonical_text
+from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.store import queries
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
@@ -161,7 +161,7 @@ def _named(*fields: str) -> Callable[[Event], Iterable[str]]:
     def text(event: Event) -> Iterable[str]:
         data = _data(event)
         parts = [f"{field} {_plain(data.get(field))}" for field in fields]
-        yield canonical_text(DynamoForms().text(" ".join(filter(None, [event.name, *parts]))))
+        yield canonical_text(DynamoNormaliser().text(" ".join(filter(None, [event.name, *parts]))))
 
     return text
 

@@ -18,8 +18,8 @@ from torchreel.events.frames import FrameStart
 from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.events.shape_env import RangeUpdate
 from torchreel.events.trace import TraceStrings
-from torchreel.replay.compare.dynamo_forms import DynamoForms
 from torchreel.replay.compare.normalise import Canonical, Normaliser, torch_file
+from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.replay.compare.rules import (
     FAKE_INPUTS,
     FROM_CACHE,
@@ -200,7 +200,7 @@ def lanes(
         lane = found.setdefault(name, Lane())
         lane.begins.setdefault(event.stage or "", event.seq)
         if name not in readers:  # each lane numbers what it meets
-            forms = DynamoForms((compile.frame_file, compile.frame_name), lines, callers)
+            forms = DynamoNormaliser((compile.frame_file, compile.frame_name), lines, callers)
             readers[name] = _Reader(store, Normaliser(files, dynamo=forms), stand_ins)
         readers[name].add(lane, event, sifted)
     if scope.checkpoint and point is not None and selected.mark is None and not replay:
@@ -269,7 +269,7 @@ def _lines_and_callers(
     """Return the first and last line of the frame of a compile, and the frames that called it."""
     start = next(iter(queries.events(store, compile, FrameStart.kind)), None)
     if start is None or not isinstance(start.fields, FrameStart):
-        return DynamoForms.lines, frozenset()
+        return DynamoNormaliser.lines, frozenset()
     callers = ((frame.file, frame.line, frame.name) for frame in queries.stack(store, start))
     return (start.fields.line, start.fields.lines), frozenset(callers)
 

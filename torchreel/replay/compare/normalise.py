@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from torchreel.events.fake_tensors import FakeConversion
 from torchreel.events.shape_env import ProducedGuards
 from torchreel.events.trace import TraceStrings
-from torchreel.replay.compare.dynamo_forms import DynamoForms
+from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.store.documents.jsontypes import Json, canonical_json
 from torchreel.store.documents.sources import source_name
 from torchreel.store.records import Event
@@ -213,7 +213,7 @@ class Normaliser:
 
     files: dict[int, str] = field(default_factory=dict)
     """torch's trace numbers the files in its stacks, once in a process: by number."""
-    dynamo: DynamoForms = field(default_factory=DynamoForms)
+    dynamo: DynamoNormaliser = field(default_factory=DynamoNormaliser)
     _numbers: dict[tuple[str, Json], dict[int, int]] = field(default_factory=dict)
     _places: dict[int, int] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from torchreel.events.guards import Guard
-from torchreel.replay.compare.dynamo_forms import DynamoForms
+from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
@@ -43,7 +43,7 @@ def _contents(store: Store, compile: Compile) -> dict[str, set[str]]:
             continue
         name = f"{member[1].replace('_dot_', '.')}.{member[2]}"
         # A set prints in the order of a process.
-        lines = map(DynamoForms().text, event.fields.code)
+        lines = map(DynamoNormaliser().text, event.fields.code)
         found.setdefault(name, set()).update(_ID.sub("ID", line) for line in lines)
     return found
 

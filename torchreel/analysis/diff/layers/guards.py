@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from torchreel.analysis.diff.alignment import align
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.events.guards import AliasGuard, AmbientState, Guard
-from torchreel.replay.compare.dynamo_forms import DynamoForms
 from torchreel.replay.compare.normalise import canonical_text
+from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.store import queries
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
@@ -94,7 +94,7 @@ def _fields(event: Event) -> list[GuardLine]:
 
 def _plain(value: Json) -> str:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return canonical_text(DynamoForms().text(text))
+    return canonical_text(DynamoNormaliser().text(text))
 
 
 _KINDS = {Guard.kind: guard_lines, AliasGuard.kind: _fields, AmbientState.kind: _fields}

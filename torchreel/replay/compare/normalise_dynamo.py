@@ -80,7 +80,7 @@ _KINDS = (
 
 
 @dataclass
-class DynamoForms:
+class DynamoNormaliser:
     """The spelling of one event log; `frame` is the file and the name of the compiled frame."""
 
     frame: tuple[str, str] = ("", "")
