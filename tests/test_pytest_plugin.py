@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from torchreel.store import Store, queries
-from torchreel.store.sweep import sweep
+from torchreel.store.deletion.blobs import sweep
 
 pytest_plugins = ["pytester"]
 

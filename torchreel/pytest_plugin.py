@@ -136,7 +136,7 @@ class _Plugin:
 
     def _sweep(self) -> None:
         from torchreel.store.database import Store
-        from torchreel.store.sweep import sweep
+        from torchreel.store.deletion.blobs import sweep
 
         self._deleted = 0
         with Store.open(self.target, write=True) as store:

@@ -16,7 +16,7 @@ from torchreel.analysis.triage.keeping import PruneLimits, prune
 from torchreel.errors import DamagedStore, LockedStore
 from torchreel.store import Store, queries
 from torchreel.store.database import DELETING
-from torchreel.store.pruning import used_bytes
+from torchreel.store.deletion.recordings import used_bytes
 from torchreel.store.sending.push import push_path
 from torchreel.store.servers.roles import DELETE, READ, grant
 

@@ -14,12 +14,12 @@ from torchreel.recorder.event_log.retention import drop_material
 from torchreel.store import Store, schema
 from torchreel.store.blobs import dictionaries, packing, packs
 from torchreel.store.blobs.pages import Inline
+from torchreel.store.deletion.blobs import sweep
 from torchreel.store.documents.jsontypes import digest_of
 from torchreel.store.files.direct import DirectStore
 from torchreel.store.recording import open_for_recording
 from torchreel.store.sending.contents import SourceBlobs
 from torchreel.store.sending.target import send_blobs
-from torchreel.store.sweep import sweep
 
 WORDS = [f"node_{n} calls aten.mul with node_{n * 7919 % 1000}; ".encode() for n in range(900)]
 GRAPHS = [b"".join(WORDS) + b"stage %d" % n for n in range(4)]

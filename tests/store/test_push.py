@@ -25,8 +25,8 @@ from tests.store.pushing import (
 from tests.store.rows import add_compile, add_failure, add_recording
 from torchreel.errors import NewerStore, StoreError
 from torchreel.store import Store, queries
+from torchreel.store.deletion.blobs import sweep
 from torchreel.store.sending.push import push_path
-from torchreel.store.sweep import sweep
 
 SPAWN = multiprocessing.get_context("spawn")
 

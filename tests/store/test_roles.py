@@ -16,12 +16,12 @@ from torchreel.analysis.triage.kinds import kinds_of
 from torchreel.errors import DamagedStore, LockedStore
 from torchreel.store import Store
 from torchreel.store.database import APPENDING, DELETING
+from torchreel.store.deletion.blobs import sweep
 from torchreel.store.migrations import upgrade
 from torchreel.store.schema import blobs, metadata
 from torchreel.store.sending.push import PushReport, push_path
 from torchreel.store.sending.wanted import drop_wrong
 from torchreel.store.servers.roles import APPEND, DELETE, READ, grant, statements
-from torchreel.store.sweep import sweep
 
 Url = Callable[[str], str]
 

@@ -2,7 +2,7 @@
 
 The recordings of the first and the last failure of each group stay, and that of its smallest case:
 with these, the group is as well known as before. Not here: how recordings are deleted
-(`torchreel.store.pruning`). Called by `torchreel prune`.
+(`torchreel.store.deletion.recordings`). Called by `torchreel prune`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torchreel.analysis.triage.grouping import group
 from torchreel.analysis.triage.kinds import StoredFailures
 from torchreel.analysis.triage.summaries import size_key
 from torchreel.store import Store, parse, queries
-from torchreel.store.pruning import delete_recordings, used_bytes
+from torchreel.store.deletion.recordings import delete_recordings, used_bytes
 from torchreel.store.records import Recording
 
 

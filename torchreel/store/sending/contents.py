@@ -1,7 +1,7 @@
 """The blobs that rows name, and those that they name in turn; each is verified as it is read.
 
-Whatever looks like a digest and is one counts, as in `torchreel.store.sweep`: no list of columns
-could ever miss one.
+Whatever looks like a digest and is one counts, as in `torchreel.store.deletion.blobs`: no list of
+columns could ever miss one.
 """
 
 from __future__ import annotations

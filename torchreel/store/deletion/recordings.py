@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, inspect, select, text
 
 from torchreel.store import schema
 from torchreel.store.database import Store
-from torchreel.store.sweep import sweep
+from torchreel.store.deletion.blobs import sweep
 
 _CHUNK = 100
 """Recordings that one transaction deletes: nobody waits long for its locks."""
