@@ -7,6 +7,7 @@ import pytest
 
 from torchreel.replay.compare.lanes import Operator
 from torchreel.replay.compare.normalise import Normaliser, canonical_code, canonical_text
+from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.replay.compare.rules import EXCUSES, SCOPES
 from torchreel.replay.compare.selection import EventSelection, Point, Sifted, fact
 from torchreel.store.documents.jsontypes import Json
@@ -172,6 +173,16 @@ def test_a_set_of_literals_has_no_order_in_a_guard(one: str, other: str, third: 
     """Strings print in the order of their hashes, dtypes in that of their addresses."""
     forms = [texts(event("guards.guard", {"code": [text]})) for text in (one, other, third)]
     assert forms[0] == forms[1] != forms[2]
+
+
+def test_the_place_of_a_constant_means_nothing_and_the_constant_does() -> None:
+    """Python 3.11 does not print the names of keywords, of which it prints the place alone."""
+    forms = DynamoNormaliser()
+    one, other, third = (
+        forms.payload(f"  2 KW_NAMES {place}\n  4 CALL 2\n  6 LOAD_CONST {place} ({constant!r})\n")
+        for place, constant in ((42, "a"), (43, "a"), (42, "b"))
+    )
+    assert one == other != third
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,10 @@ _STACK_FRAME = re.compile(
 )
 
 # Where a constant stands in `co_consts` depends on which equal strings are one object in a process;
-# the constant itself stands beside it.
-_PLACE = re.compile(r"\b(LOAD_CONST|RETURN_CONST|KW_NAMES) +\d+ \(")
+# the constant itself stands beside it, but for the names of keywords under Python 3.11.
+_PLACE = re.compile(
+    r"\b(LOAD_CONST|RETURN_CONST|KW_NAMES) +\d+ \(|\b(KW_NAMES) +\d+$", re.MULTILINE
+)
 # A guard of the whole process names the line that first needed it, in whichever compile that was.
 _FIRST_NEEDED = re.compile(
     r"(\.compare_functorch_state\(.*?\)|\.forward_ad\._current_level == -?\d+) +# .*"
@@ -104,7 +106,7 @@ class DynamoNormaliser:
         on.
         """
         text = _FIRST_NEEDED.sub(r"\1", text) if "  # " in text else text
-        return self._without_callers(_PLACE.sub(r"\1 (", self.text(text)))
+        return self._without_callers(_PLACE.sub(_without_place, self.text(text)))
 
     def data(self, event: Event) -> Json:
         """Return the data of an event, where it is one of Dynamo's."""
@@ -150,6 +152,10 @@ class DynamoNormaliser:
         first, last = self.lines
         named = found["file"] == file and found["name"] in (name, _resumed(name))
         return named and first <= int(found["line"]) <= last
+
+
+def _without_place(found: re.Match[str]) -> str:
+    return f"{found[1]} (" if found[1] else found[2]
 
 
 def _in_order(found: re.Match[str]) -> str:
