@@ -740,3 +740,46 @@ def test_words_that_a_model_puts_under_tokens_are_no_secrets(tmp_path: Path) -> 
         ("complete", "")
     ] * 2
     assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * 2
+
+
+OF_A_MODULE = """
+import contextvars, functools, threading
+import torch
+
+CURRENT = contextvars.ContextVar("CURRENT", default=None)
+MODE = threading.local()
+MODE.scale = 2
+
+def doubled(function):
+    @functools.wraps(function)
+    def wrapper(x):
+        if CURRENT.get() is None and MODE is not None:
+            return function(x) * 2
+        return function(x)
+    return wrapper
+
+@doubled
+def wrapped(x):
+    return x.sin()
+"""
+USES_A_MODULE = """
+import torch
+from unpicklable import wrapped
+
+print(torch.compile(wrapped, backend="aot_eager")(torch.ones(3)))
+"""
+
+
+@pytest.mark.slow
+def test_globals_of_a_module_that_can_not_be_pickled_are_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _record(tmp_path, USES_A_MODULE, unpicklable=OF_A_MODULE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Store.open(path, write=True) as store:
+        (program,) = queries.recordings(store)
+        kept = [queries.frame_bundle(store, row) for row in queries.compiles(store, program.id)]
+        told = [row.verdict for row in replay_sequence(store, program, trust=True)]
+    assert {(row.status, row.reason) for row in kept if row is not None} == {("complete", "")}
+    assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)
+    assert told

@@ -518,12 +518,30 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _with_token(obj, _without_new(obj, found))
         if (parts := _members_of(obj)) is not None:
             return _with_token(obj, parts)
+        if (place := self._place_in_module(obj)) is not None:
+            from torchreel.formats.frames.parts import member
+
+            self._notes.add_module(place[0])
+            return member, place
         kind = type(obj)
         opaque = self._notes.missing(
             f"{kind.__module__}.{kind.__qualname__}",
             f"it can't be pickled ({attempt.kind.__name__ if attempt.kind else ''})",
         )
         return Opaque, (opaque.type, opaque.reason)
+
+    def _place_in_module(self, obj: object) -> tuple[str, str] | None:
+        """Return the module and the name of a global that an object is; None for any other.
+
+        A lock, a `threading.local`, a `ContextVar`: it can't be pickled, and it is where the module
+        is.  Looked for in the modules of the functions so far.
+        """
+        names = {name for kind, name, _ in self._globals.values() if kind == "module"}
+        for module in sorted(names - {"__main__", ""}):
+            for name, value in list(vars(sys.modules.get(module, sys)).items()):
+                if value is obj:
+                    return module, name
+        return None
 
     def _operators(self) -> list[object]:
         """Return the operators that the program defined, and that its code finds by their names.
