@@ -1,12 +1,13 @@
 """Row 9: conversions, dispatches with their cache outcomes, memos, missing fake kernels."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
 from torch._dynamo import config
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 
 from tests.recorder.conftest import Record, RecordedLog
 from torchreel.store import queries
@@ -165,6 +166,20 @@ def test_a_fake_mode_of_the_programs_own(record: Record) -> None:
     failure = queries.events(log.store, log.recording, kind="fake_tensors.failure")[0].data
     assert isinstance(failure, dict)
     assert failure["exception"] == "DynamicOutputShapeException"
+
+
+def test_each_failure_is_noted_though_the_last_one_was_at_the_same_address(record: Record) -> None:
+    def program() -> None:
+        with FakeTensorMode() as mode:
+            x = mode.from_tensor(torch.ones(2))
+            for _ in range(20):
+                with suppress(DynamicOutputShapeException):
+                    x.nonzero()
+                with suppress(RuntimeError):
+                    x.view(3)
+
+    log = record(program)
+    assert len(queries.events(log.store, log.recording, kind="fake_tensors.failure")) == 40
 
 
 def test_a_mismatching_fake_kernel(record: Record) -> None:

@@ -27,6 +27,7 @@ from torchreel.events.fake_tensors import (
 )
 from torchreel.formats.deferred import Piece
 from torchreel.recorder.attach import PASS, AttachPoint, Call, Events, Probe, Tap, Visit
+from torchreel.recorder.event_log.failures import Written
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -98,7 +99,7 @@ class _Thread(threading.local):
         self.running: list[_Running] = []
         self.hits = self.misses = self.bypassed = 0
         self.bypasses: dict[str, int] = {}
-        self.failed: int | None = None
+        self.failed = Written()
 
     def look(self, mode: Any) -> None:
         """Credit what the counters have counted since the last look to the innermost operator."""
@@ -170,6 +171,8 @@ def _dispatched(
     if error is not None:
         running.outcome, running.reason = "raised", type(error).__name__
         _note_failure(recorder, op, error, "dispatch")
+        if not _here.running:
+            _here.failed.begin()
     else:
         described = _describe().outline(result)
     recorder.note(
@@ -197,9 +200,9 @@ def _settle(running: _Running, mode: Any) -> None:
 
 def _note_failure(recorder: Recorder, name: str, error: BaseException, during: str) -> None:
     """Once, at the innermost operator: the same exception passes all those around it."""
-    if _here.failed == id(error) or not isinstance(error, Exception):
+    if not isinstance(error, Exception) or error in _here.failed:
         return
-    _here.failed = id(error)
+    _here.failed.add(error)
     recorder.note(
         FakeFailure(exception=type(error).__name__, message=str(error), during=during), name
     )
