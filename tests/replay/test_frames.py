@@ -783,3 +783,34 @@ def test_globals_of_a_module_that_can_not_be_pickled_are_where_it_is(
     assert {(row.status, row.reason) for row in kept if row is not None} == {("complete", "")}
     assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)
     assert told
+
+
+CALLED_BY_RESUMED = """
+import torch
+
+class Leaf(torch.nn.Module):
+    def forward(self, x):
+        torch._dynamo.graph_break()
+        return x.cos()
+
+class Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.leaf = Leaf()
+
+    def forward(self, x):
+        torch._dynamo.graph_break()
+        return self.leaf(x) + 1
+
+torch.compile(Outer(), backend="eager")(torch.ones(3))
+"""
+
+
+@pytest.mark.slow
+def test_callers_of_the_same_name_and_resumed_ones_are_no_part_of_a_stack(tmp_path: Path) -> None:
+    """Torch prints a function that it made under the name of the one that it goes on with."""
+    with Store.open(_record(tmp_path, CALLED_BY_RESUMED), write=True) as store:
+        (program,) = queries.recordings(store)
+        told = [row.verdict for row in replay_sequence(store, program, trust=True)]
+    assert len(told) > 2
+    assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)

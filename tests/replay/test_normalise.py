@@ -375,3 +375,13 @@ def test_an_object_in_a_message_is_told_by_no_address() -> None:
         assert len({*texts(one), *texts(other)}) == 1
     one, other = (event("x.y", {"why": f"x + {at}"}) for at in ("0x7fcd11", "0x7f31b5"))
     assert len({*texts(one), *texts(other)}) == 2
+
+
+def test_a_stack_begins_with_the_frame_whatever_its_callers_are_called() -> None:
+    """A caller may have the name of the frame, or be printed as what Dynamo resumes."""
+    callers = {("m.py", 3, "forward"), ("m.py", 9, "torch_dynamo_resume_in_outer_at_7")}
+    forms = DynamoNormaliser(("m.py", "forward"), (20, 30), frozenset(callers))
+    frame = '  File "m.py", line 21, in forward\n    self.a()\n  File "m.py", line 41, in a\n    b()\n'
+    outer = '  File "m.py", line 9, in outer\n    f()\n  File "m.py", line 3, in forward\n    g()\n'
+    assert forms.payload(f"Stack:\n{outer}{frame}") == f"Stack:\n{frame}"
+    assert forms.payload(frame) == frame

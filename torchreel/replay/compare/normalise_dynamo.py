@@ -92,6 +92,11 @@ class DynamoNormaliser:
     """File, line and name of each frame that was on the stack when it was called."""
     _identities: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Know a function of Dynamo's making by the name under which torch prints it as well."""
+        resumed = ((file, line, _resumed(name)) for file, line, name in self.callers)
+        self.callers |= frozenset(resumed)
+
     def text(self, text: str) -> str:
         """Return any text of Dynamo's."""
         text = _RANDOM.sub(r"\1", _LATENCY.sub("Guard latency", text))
