@@ -175,6 +175,8 @@ def test_what_an_export_ran_into(exports: ReportDocument) -> None:
     assert undecided.kind == "data-dependent"
     assert undecided.line is not None
     assert undecided.line.code == "return x + 1 if n.item() > 3 else x"
+    failure = next(group for group in exports.failures if "data-dependent" in group.message)
+    assert failure.line == undecided.line
 
 
 CALL = "y = torch.ops.torchreel_report.misfaked(torch.ops.torchreel_report.unfaked(x))"
