@@ -32,6 +32,7 @@ def test_a_spent_budget_loses_nothing(run: Run, tmp_path: Path) -> None:
     assert (place / "repro.py").exists()
     again = f"next: torchreel minify --force {store} -o {place} --limit-runs 12 --checks 1"
     assert cut_short.err.splitlines()[-1] == again
+    assert cut_short.err.count("next: ") == 1
 
     done = run("minify", store, "-o", place, "--force", "--checks", 1)
     assert done.status == 0, done.err

@@ -17,6 +17,13 @@ def test_a_store_that_is_not_there(run: Run, tmp_path: Path, verb: str) -> None:
     assert "Traceback" not in result.err
 
 
+def test_a_store_that_is_not_there_is_said_before_files_that_are(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "repro.py").write_text("mine")
+    result = run("minify", tmp_path / "none.db", "-o", tmp_path)
+    assert result.status == 3
+    assert "There is no store at" in result.err
+
+
 @pytest.mark.parametrize("verb", ["ls", "show", "replay", "minify", "export"])
 def test_a_file_that_is_no_store(run: Run, tmp_path: Path, verb: str) -> None:
     path = tmp_path / "notes.txt"

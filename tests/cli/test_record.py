@@ -18,8 +18,38 @@ def test_it_exits_as_the_program_does(run: Run, tmp_path: Path, status: int) -> 
     program = [sys.executable, "-c", f"raise SystemExit({status})"]
     result = run("record", "-o", tmp_path / "run.db", "--", *program)
     assert result.status == status
+    if status:
+        how = f"the program ended with exit status {status}"
+        told = f"torchreel: nothing was recorded: no compile was seen before {how}.\n"
+        assert result.err == told
+    else:
+        assert "recorded 0 compiles" in result.err
+        assert f"next: torchreel ls {tmp_path / 'run.db'}" in result.err
+    assert (tmp_path / "run.db").exists() == (status == 0)
+
+
+def test_a_script_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    """The store was made for the program: it goes again; one that was there is as it was."""
+    program = ["--", sys.executable, tmp_path / "nosuch.py"]
+    for _ in range(2):
+        result = run("record", "-o", tmp_path / "run.db", *program)
+        assert result.status == 2
+        assert "nothing was recorded" in result.err
+        assert "next:" not in result.err
+        assert list(tmp_path.iterdir()) == []
+    run("record", "-o", tmp_path / "run.db", "--", sys.executable, "-c", "")
+    assert run("record", "-o", tmp_path / "run.db", *program).status == 2
+    assert run("ls", tmp_path / "run.db", "--json").out.count('"recording"') == 1
+
+
+def test_a_store_that_another_program_is_to_write_into_stays(run: Run, tmp_path: Path) -> None:
+    """Both began with no store; one ends badly while the other has recorded nothing yet."""
+    path = tmp_path / "run.db"
+    bad = [sys.executable, "-c", "from torchreel.cli import main; main()", "record", "-o", path]
+    first = f"import subprocess; subprocess.run({[str(word) for word in bad]} + ['--', 'false'])"
+    result = run("record", "-o", path, "--", sys.executable, "-c", first)
     assert "recorded 0 compiles" in result.err
-    assert f"next: torchreel ls {tmp_path / 'run.db'}" in result.err
+    assert run("ls", path).status == 0
 
 
 def test_a_program_that_dies_of_a_signal(run: Run, tmp_path: Path) -> None:
@@ -60,7 +90,7 @@ def test_a_variable_that_makes_no_sense_does_not_keep_the_program_from_running(
     assert "nothing was recorded: TORCHREEL_SAMPLE is 'x', which is no number" in result.err
     result = run("record", "-o", tmp_path / "run.db", "--sample", "1", *program)
     assert result.status == 7
-    assert "recorded 0 compiles" in result.err
+    assert "no compile was seen" in result.err
     assert run("record", "--redact", "some", *program).status == 2
 
 
@@ -117,12 +147,12 @@ def test_a_disk_without_room(run: Run, tmp_path: Path, room: str) -> None:
         subprocess.run(["umount", "-l", str(disk)], check=True)
     assert result.status == 7
     assert "Traceback" not in result.err
+    assert left == []
+    assert "nothing was recorded: " in result.err
     if room == "200k":
-        assert "recorded 0 compiles" in result.err
+        assert "no compile was seen" in result.err
     else:
-        assert "nothing was recorded: " in result.err
         assert re.search("can't be created: (the disk is full|disk I.O error)", result.err)
-        assert left == []
 
 
 def test_a_read_only_directory(run: Run, tmp_path: Path) -> None:

@@ -1,6 +1,14 @@
 """Words and numbers for people."""
 
+import re
+import sys
+import time
+from io import StringIO
+
+import pytest
+
 from torchreel.commands.rendering.text import count, seconds, shortened
+from torchreel.commands.rendering.waiting import while_slow
 
 
 def test_numbers_are_told_as_people_do() -> None:
@@ -12,3 +20,22 @@ def test_numbers_are_told_as_people_do() -> None:
     ]
     assert (count(1, "entry", "entries"), count(2, "entry", "entries")) == ("1 entry", "2 entries")
     assert shortened("a long line\nand another", 6) == "a lon…"
+
+
+def test_what_takes_long_is_said_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    with while_slow("grouping", every=0.01):
+        while said.getvalue().count("\n") < 2:
+            time.sleep(0.01)
+    told = said.getvalue()
+    forms = r"grouping, \d+ ms|grouping, \d.*s"
+    assert all(re.fullmatch(forms, line) for line in told.splitlines())
+    time.sleep(0.05)
+    assert said.getvalue() == told
+
+
+def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with while_slow("grouping"):
+        pass
+    assert capsys.readouterr() == ("", "")

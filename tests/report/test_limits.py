@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stores import TENSOR, failing, graph, node
-from tests.report.conftest import document_of
+from tests.report.conftest import Open, document_of
 from tests.report.test_ranks import job
 from torchreel.report import build_comparison, render
 from torchreel.report.build import MAX_BYTES
-from torchreel.report.document import CodeContent
+from torchreel.report.document import FORMAT, CodeContent, CompileRow, ReportDocument
 from torchreel.report.packing import Packer
 from torchreel.store import Store, parse
 
@@ -50,6 +50,29 @@ def test_a_graph_of_five_thousand_nodes(tmp_path: Path) -> None:
         document = build_comparison((one, parse(str(left))), (other, parse(str(right))), MAX_BYTES)
     assert document.notes == []
     assert len(render(document).encode()) < MAX_BYTES
+
+
+def test_rows_of_a_long_table_are_made_when_they_are_looked_at(look: Open, tmp_path: Path) -> None:
+    """A page of 64,000 rows at once takes a browser minutes."""
+    rows = [
+        CompileRow(f"1/{at}/0", 1, "f", "train.py", 1, "ok", ms=float(at)) for at in range(1_300)
+    ]
+    file = tmp_path / "report.html"
+    file.write_text(render(ReportDocument(FORMAT, "run.db", "0", [], rows)), encoding="utf-8")
+    page = look(file).go("/", "#compiles table")
+    shown = page.locator("#compiles tbody tr")
+    assert shown.count() == 500
+    assert page.locator(".more").inner_text() == "800 more"
+    page.locator(".more").scroll_into_view_if_needed()
+    page.wait_for_function("() => document.querySelectorAll('#compiles tbody tr').length === 1000")
+    page.locator(".more").press("Enter")
+    assert shown.count() == 1_300
+    assert page.locator(".more").count() == 0
+    page.click("#compiles [data-sort=ms]")
+    assert shown.count() == 500
+    assert "1/1299/0" in shown.first.inner_text()
+    page.click("#as-tree")
+    assert page.locator("#compiles .leaf").count() == 500
 
 
 @pytest.mark.slow

@@ -115,9 +115,10 @@ def minify(
     from torchreel.minifier.export import ExportOptions, refuse_overwriting
     from torchreel.minifier.minify import minify as run
     from torchreel.minifier.options import Budget, MinifyOptions, RunLimits, usable_cores
-    from torchreel.store import parse, queries
+    from torchreel.store import Store, parse, queries
 
     where = parse(address)
+    Store.open(where.store).close()  # the first thing to say of one that is not there
     limits = Budget(limit_time, limit_runs)
     chosen = MinifyOptions(
         imports=tuple(imports or ()),

@@ -57,15 +57,18 @@ def triage(
         raise typer.Exit(_rank(stores or [], baseline or [], tuple(imports or ()), json=json))
     from torchreel.analysis.triage.summaries import triage as grouped
     from torchreel.analysis.triage.summaries import triage_of
+    from torchreel.commands.rendering.waiting import while_slow
     from torchreel.commands.views import triage as view
     from torchreel.errors import UsageError
     from torchreel.store.addressing import default_store, parse
 
     places = [where for where in map(parse, stores or ()) if where.recording is not None]
     if not places:
-        found = grouped(stores or [default_store()], baseline or ())
+        with while_slow("grouping failures"):
+            found = grouped(stores or [default_store()], baseline or ())
     elif len(stores or ()) == 1 and not baseline:
-        found = triage_of(places[0])
+        with while_slow("grouping failures"):
+            found = triage_of(places[0])
     else:
         raise UsageError(f"{places[0]} is a part of a store: give it alone, without --baseline.")
     view.report(found, has_baseline=bool(baseline), json=json)

@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 
 from torchreel.errors import TorchreelError, UsageError
 from torchreel.recorder import control, environment
+from torchreel.recorder.claims import claimed
 from torchreel.recorder.guard import REPORT_VARIABLE, fail_open
 from torchreel.recorder.redaction import RedactingWriter, Redactor, Rules
 from torchreel.recorder.session import MODE_VARIABLE, MODES, RUN_VARIABLE
@@ -125,27 +126,37 @@ def record_program(
         raise UsageError(f"There is no mode {mode!r} of recording: use {' or '.join(MODES)}.")
     _check_program(command)
     target = _absolute(store_path)
+    is_new = not os.path.exists(target)
     problem = problem or _prepare(target)
     if problem:
         _, status = _run(start, command, _variables())
         note = f"nothing was recorded: {problem}"
         return ProgramEnd(_shown(status), target, is_recorded=False, notes=(note,))
-    before = _identity(target)
-    run, started = uuid.uuid4().hex[:12], time.time_ns()
-    with _report() as report:
-        variables = _environment(target, run, mode, settings)
-        pid, status = _run(start, command, variables | {REPORT_VARIABLE: report})
-        notes = _read(report)
-    if _identity(target) != before:
-        gone = "replaced" if os.path.exists(target) else "deleted"
-        note = f"nothing was recorded: {target} was {gone} while it was recorded into."
-        return ProgramEnd(_shown(status), target, is_recorded=False, notes=(note,))
-    problem = ""
-    if is_shared(target):
-        problem = _try(lambda: _settle(target, run, command, pid, started, status, settings.rules))
+    with claimed(target) as claim:
+        before = _identity(target)
+        run, started = uuid.uuid4().hex[:12], time.time_ns()
+        with _report() as report:
+            variables = _environment(target, run, mode, settings)
+            pid, status = _run(start, command, variables | {REPORT_VARIABLE: report})
+            notes = _read(report)
+        if _identity(target) != before:
+            gone = "replaced" if os.path.exists(target) else "deleted"
+            note = f"nothing was recorded: {target} was {gone} while it was recorded into."
+            return ProgramEnd(_shown(status), target, is_recorded=False, notes=(note,))
+        problem, is_empty = "", False
+        if is_shared(target):
+            problem = _try(
+                lambda: _settle(target, run, command, pid, started, status, settings.rules)
+            )
+            is_empty = not problem and _is_without(target, run, started)
+        if is_empty and is_new:
+            claim.delete_empty()
     if problem:
         notes = (f"nothing more was recorded: {problem}", *notes)
-    return ProgramEnd(_shown(status), target, is_recorded=not problem, notes=notes)
+    if is_empty:
+        how = f"the program ended with exit status {_shown(status)}"
+        notes = (f"nothing was recorded: no compile was seen before {how}.", *notes)
+    return ProgramEnd(_shown(status), target, is_recorded=not (problem or is_empty), notes=notes)
 
 
 def _shown(status: int) -> int:
@@ -322,10 +333,20 @@ def _settle(
             writer = RedactingWriter(direct, Redactor(rules, argv=command))
             if main is not None:
                 writer.update("recordings", main.id, **_ending(main, status))
-            elif not mine and not _elsewhere(target, started):
+            elif not mine and not status and not _elsewhere(target, started):
                 row = _empty_recording(run, command, pid, started)
                 writer.add("recordings", **row, **_how(status), status="done")
         settle(store)
+
+
+def _is_without(target: str, run: str, started: int) -> bool:
+    """Return True if no process of the program recorded anything."""
+    from torchreel.store import queries
+
+    found: list[Recording] = []
+    with fail_open("launch", quiet=True) as attempt, Store.open(target) as store:
+        found = [row for row in queries.recordings(store) if row.run == run]
+    return attempt.kind is None and not found and not _elsewhere(target, started)
 
 
 def _elsewhere(target: str, started: int) -> bool:
@@ -356,7 +377,7 @@ def _how(status: int) -> dict[str, object]:
 
 
 def _empty_recording(run: str, command: Sequence[str], pid: int, started: int) -> dict[str, object]:
-    """Return the recording of a program that compiled nothing."""
+    """Return the recording of a program that ended well and compiled nothing."""
     return {
         "run": run,
         "kind": "program",

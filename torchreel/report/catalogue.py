@@ -27,9 +27,16 @@ there is no room are left out, and it says which command shows them. `run.db#2` 
   ![The first view](pictures/first.png)
 
 - The ranks of a job, where a store has several: what each compiled, and the first decision (guard,
-  symbol, cache, graph, ...) in which they part, as `torchreel diff --ranks` finds it.
+  symbol, cache, graph, ...) in which they part, as `torchreel diff --ranks` finds it. Of each graph
+  with collectives, their order on all ranks and the first one in which these part; the run time of
+  each graph on each rank as Inductor estimates it, for a program that ran with `LOG_TLPARSE=1`.
 - A compile: its failure, its stages on a time line, why entries of the cache could not be reused,
-  with the checks that failed, graph breaks, sizes that were made static, its source.
+  with the checks that failed, graph breaks, sizes that were made static, its source, the order of
+  its collectives and where its code calls others, estimates of run times. Where the message of a
+  failure names no line, the line is that of the node that Inductor was lowering, or of the kernel
+  that the message names; it says so where neither is known.
+- An export: operators without a fake kernel or with a wrong one, decisions that depend on data, and
+  guards, each with the line of the program. What `draft_export` finds is there too.
 
   ![A compile: its stages, and why it was compiled again](pictures/compile.png)
 
@@ -124,8 +131,9 @@ ranks or an export is as its help says, and nobody ran that.
 | time | `chromium_events.json`, with torch's own timers | stages; `torchreel export --format perfetto` has the compiles of all ranks, and torch's own timers below them |
 | metrics | times, cache sizes, counts, custom operators of each compile, as a page each | the same, among the records of torch |
 | other artifacts | a file each: guards as text, wrappers, metadata, side effects | the same, among the records of torch |
-| ranks | `--all-ranks-html`: groups with the same compiles, caches and order of collectives; estimates of run time, one trace of all | the first decision in which they part; no collectives, no estimates |
-| exports | `-e`: a page about `torch.export` | compiles alone |
+| ranks | `--all-ranks-html`: groups with the same compiles, caches and order of collectives; estimates of run time, one trace of all | the first decision in which they part; the orders of collectives with the first one that differs, and by rank the estimates, of the first 100 compiles that have any |
+| collectives in the code | a count of those that the code lacks, a file for each rank | which ones, in the compile |
+| exports | `-e`: a page about `torch.export`: fake kernels, guards, what depends on data, with stacks and trees of expressions | the same with the line of the program, in the compile; no trees of expressions |
 | a graph as a program | `fx_graph_runnable` | `torchreel export`, which runs it to see that it fails |
 | two runs | no | side by side |
 | requests to the network | none found in its pages | none, and a policy forbids them |

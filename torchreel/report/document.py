@@ -151,11 +151,16 @@ class FailureGroup(DocumentPart, frozen=True):
     message: Annotated[str, says("what it said")]
     compiles: Annotated[list[int], says("places in `compiles`, in order")]
     count: Annotated[int, says("how often it happened")] = 1
-    line: Annotated[SourceLine | None, says("the user's line that its message names last")] = None
+    line: Annotated[
+        SourceLine | None, says("the user's line that its message names last, or that of `node`")
+    ] = None
     torch: Annotated[str, says("the innermost function of the compiler")] = ""
     why: Annotated[list[WhyStory], says("what led to it, where a graph break did")] = []
     next: Annotated[str, says("the command to run next")] = ""
     repro: Annotated[ReducedCase | None, says("the smallest case known")] = None
+    node: Annotated[
+        str, says("the graph node that Inductor failed at, where the message names no line")
+    ] = ""
 
 
 class CauseGroup(DocumentPart, frozen=True):
@@ -177,6 +182,32 @@ class RankView(DocumentPart, frozen=True):
     event: Annotated[str, says("the address of the event on the first of them")] = ""
 
 
+class RankSchedule(DocumentPart, frozen=True):
+    """The collectives of a graph, with all ranks that have them in this order."""
+
+    ranks: Annotated[list[int], says("the ranks")]
+    collectives: Annotated[list[str], says("the kernels of the collectives, in order")]
+    event: Annotated[str, says("the address of torch's record on the first of them")] = ""
+
+
+class RankGraph(DocumentPart, frozen=True):
+    """A graph that Inductor scheduled, on all ranks."""
+
+    compile: Annotated[str, says("the address of its compile, without the recording")]
+    frame: Annotated[str, says("the name of the function")]
+    partition: Annotated[str, says("inference, forward, backward or nothing")] = ""
+    schedules: Annotated[
+        list[RankSchedule], says("the orders of its collectives; one where the ranks agree")
+    ] = []
+    parts_at: Annotated[
+        int | None, says("place of the first collective that is not the same on all ranks")
+    ] = None
+    ns: Annotated[
+        list[float | None],
+        says("its run time by rank, as Inductor estimates it; null where nobody asked for that"),
+    ] = []
+
+
 class RanksRow(DocumentPart, frozen=True):
     """The ranks of a job, and the first decision in which they part."""
 
@@ -188,6 +219,10 @@ class RanksRow(DocumentPart, frozen=True):
     ] = ""
     views: Annotated[list[RankView], says("what each has where they part")] = []
     before: Annotated[str, says("the last thing that they have in common")] = ""
+    numbers: Annotated[list[int], says("the ranks that `recordings` are of")] = []
+    graphs: Annotated[
+        list[RankGraph], says("the graphs with collectives or estimates, in order")
+    ] = []
 
 
 class ReportDocument(PageDocument, frozen=True):
@@ -374,6 +409,36 @@ class SymbolMoment(DocumentPart, frozen=True):
     asserts: Annotated[int, says("deferred assertions so far")] = 0
 
 
+class KernelEstimate(DocumentPart, frozen=True):
+    """The run time of a kernel, as Inductor estimates it."""
+
+    name: Annotated[str, says("the kernel")]
+    kind: Annotated[str, says("compute or collective")]
+    ns: Annotated[float, says("nanoseconds")]
+
+
+class GraphSchedule(DocumentPart, frozen=True):
+    """A graph that Inductor scheduled: its collectives, and its estimates."""
+
+    partition: Annotated[str, says("inference, forward, backward or nothing")]
+    event: Annotated[str, says("the address of torch's record")]
+    collectives: Annotated[list[str], says("the kernels of its collectives, in order")] = []
+    differs: Annotated[
+        list[str], says("in what the generated code calls other collectives, or lacks waits")
+    ] = []
+    estimates: Annotated[list[KernelEstimate], says("its kernels, in order")] = []
+
+
+class ExportIssue(DocumentPart, frozen=True):
+    """Something that an export ran into."""
+
+    kind: Annotated[str, says("missing fake kernel, wrong fake kernel, data-dependent or guard")]
+    text: Annotated[str, says("what happened, as a sentence")]
+    event: Annotated[str, says("the address of the event")]
+    line: Annotated[SourceLine | None, says("the user's line, where it is known")] = None
+    values: Annotated[list[str], says("local variables of the user's at that line")] = []
+
+
 class CompileDetails(DocumentPart, frozen=True):
     """The details of one compile: a member of `packed`."""
 
@@ -402,6 +467,10 @@ class CompileDetails(DocumentPart, frozen=True):
         says("its lookups in torch's caches beside the nearest earlier one of the same function"),
     ] = []
     records: Annotated[list[RecordAt], says("the records of torch's own trace, in order")] = []
+    schedules: Annotated[
+        list[GraphSchedule], says("the order of its collectives, and estimates of run times")
+    ] = []
+    exports: Annotated[list[ExportIssue], says("what an export ran into, in order")] = []
 
 
 class CompileFile(DocumentPart, frozen=True):
@@ -415,9 +484,10 @@ class CompileFile(DocumentPart, frozen=True):
 
 STRUCTS: tuple[type[DocumentPart], ...] = (
     ReportDocument, RecordingRow, LossRow, CompileRow, CallerFrame, FailureGroup, ReducedCase,
-    CauseGroup, RanksRow, RankView, CompileFile, CompileDetails, StageSpan, GraphAt, GraphContent,
-    GraphNode, TraceLine, CodeAt, CodeContent, RecordAt, KernelCall, WhyStory, WhyStep, SourceLine,
-    GuardRow, SymbolRow, SymbolMoment, SymbolState, ConfigRow, CacheAnswer, ComparedKey,
-    ComparedFactor,
+    CauseGroup, RanksRow, RankView, RankGraph, RankSchedule, CompileFile, CompileDetails,
+    StageSpan, GraphAt, GraphContent, GraphNode, TraceLine, CodeAt, CodeContent, RecordAt,
+    KernelCall, WhyStory, WhyStep, SourceLine, GuardRow, SymbolRow, SymbolMoment, SymbolState,
+    ConfigRow, CacheAnswer, ComparedKey, ComparedFactor, GraphSchedule, KernelEstimate,
+    ExportIssue,
 )  # fmt: skip
 """All of them, in the order in which the documentation has them."""

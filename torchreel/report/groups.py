@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
-from torchreel.analysis.event_log import CompileEventLog
+from torchreel.analysis.event_log import CompileEventLog, users_line
+from torchreel.analysis.lowered import failing_node
 from torchreel.analysis.why import causes
 from torchreel.analysis.why.frames import shortened, why_graph_break
 from torchreel.events.frames import CacheMiss, GraphBreak, Restart
+from torchreel.report.compiles.exports import EXPORT, raised_line
 from torchreel.report.compiles.graphs import last_line
 from torchreel.report.compiles.rows import RecordingFacts
 from torchreel.report.compiles.stories import line_of, stories_of
@@ -61,7 +63,7 @@ def _failure_group(
 ) -> FailureGroup:
     failure, compile = same[0]
     signature, following = failure.signature, next_of(compile) if compile else ""
-    named = last_line(failure.message)
+    line, node = _line(store, compile, failure)
     cases = (reduced(each, following) for each, _ in same)
     return FailureGroup(
         failure.signature_digest[:12], failure.failure_class, _where(signature),
@@ -69,11 +71,28 @@ def _failure_group(
         failure.message[:_MOST_MESSAGE],
         list(dict.fromkeys(places[row.id] for _, row in same if row and row.id in places)),
         len(same),
-        SourceLine(named.file, named.line, named.function, named.code) if named else None,
-        signature.frames[0] if signature.frames else "",
+        line, signature.frames[0] if signature.frames else "",
         _why(store, compile), following,
         min((case for case in cases if case), key=lambda case: case.after, default=None),
+        node,
     )  # fmt: skip
+
+
+def _line(store: Store, compile: Compile | None, failure: Failure) -> tuple[SourceLine | None, str]:
+    """Return the user's line of a failure, and the graph node that says so, if one had to."""
+    named = last_line(failure.message)
+    if named is not None:
+        return SourceLine(named.file, named.line, named.function, named.code), ""
+    if compile is None:
+        return None, ""
+    if compile.backend == EXPORT:
+        return queries.readable(store, lambda: raised_line(store, failure), None), ""
+    log = CompileEventLog(store, compile)
+    node = queries.readable(store, lambda: failing_node(log, failure), None)
+    line = users_line(node.stack) if node else None
+    if node is None or line is None:
+        return None, node.node if node else ""
+    return line_of(line, node.code if line == node.stack[-1] else ""), node.node
 
 
 def _where(signature: Signature) -> str:

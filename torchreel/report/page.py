@@ -21,8 +21,8 @@ from torchreel.report.packing import encoded, json_block
 PAGE_BYTES = 150_000
 """Bytes for a page without its document: its scripts, its style and its library."""
 SCRIPTS = (
-    "vendor/dagre.min.js", "data.js", "dom.js", "overview.js", "ranks.js", "links.js", "drawing.js",
-    "compile.js", "comparison.js", "main.js", "live.js",
+    "vendor/dagre.min.js", "data.js", "dom.js", "overview.js", "ranks.js", "schedules.js",
+    "links.js", "drawing.js", "compile.js", "comparison.js", "main.js", "live.js",
 )  # fmt: skip
 """In this order; all of them share one scope, and none has a global but its own functions."""
 _MAP = re.compile(r"^//# sourceMappingURL=.*$", re.MULTILINE)

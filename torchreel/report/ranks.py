@@ -1,4 +1,4 @@
-"""The ranks of a job and the first decision in which they part, as a part of the document.
+"""The ranks of a job, the first decision in which they part, and the order of their collectives.
 
 Not here: which recordings are ranks of one job, and what a decision is (`torchreel.analysis.diff`).
 """
@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from torchreel.analysis.diff import diff_ranks
 from torchreel.analysis.diff.ranks import View
+from torchreel.analysis.schedules import RankedGraph, ranked_graphs
 from torchreel.errors import DamagedStore, UsageError
-from torchreel.report.document import RanksRow, RankView
-from torchreel.store import Store
+from torchreel.report.document import RankGraph, RankSchedule, RanksRow, RankView
+from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 
 _LONGEST = 4_000
@@ -28,13 +29,32 @@ def ranks_of(store: Store, address: Address) -> RanksRow | None:
         store.skip(error)
         return None
     recordings = [rank.recording.id for rank in found.ranks]
+    numbers = [rank.rank for rank in found.ranks]
+    graphs = queries.readable(store, lambda: ranked_graphs(found.ranks), [])
+    rows = [_graph(row, numbers) for row in graphs]
     parting = found.parting
     if parting is None:
-        return RanksRow(recordings, found.compiles, found.decisions)
+        return RanksRow(recordings, found.compiles, found.decisions, numbers=numbers, graphs=rows)
     return RanksRow(
         recordings, found.compiles, found.decisions, parting.what,
-        list(_together(parting.views)), parting.before[:_LONGEST],
+        list(_together(parting.views)), parting.before[:_LONGEST], numbers, rows,
     )  # fmt: skip
+
+
+def _graph(row: RankedGraph, numbers: Sequence[int]) -> RankGraph:
+    same: dict[tuple[str, ...], list[int]] = {}
+    for rank, (_, schedule) in sorted(row.by_rank.items()):
+        if schedule.collectives is not None:
+            same.setdefault(schedule.collectives, []).append(rank)
+    known = [
+        RankSchedule(ranks, list(collectives), row.by_rank[ranks[0]][0])
+        for collectives, ranks in sorted(same.items(), key=lambda item: -len(item[1]))
+    ]
+    times = [row.by_rank[rank][1].ns if rank in row.by_rank else None for rank in numbers]
+    estimated = any(time is not None for time in times)
+    return RankGraph(
+        row.compile, row.frame, row.partition, known, row.parts_at, times if estimated else []
+    )
 
 
 def _together(views: Sequence[View]) -> Iterator[RankView]:

@@ -6,7 +6,6 @@ columns mean (`rows`), what fills them (`views`), SQL (`query`).
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -14,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, overload
 
+from torchreel.analysis.query.notebook import table
 from torchreel.analysis.query.query import SECONDS
 from torchreel.analysis.query.query import query as run_query
 from torchreel.analysis.query.rows import (
@@ -29,12 +29,13 @@ from torchreel.analysis.query.rows import (
     SymbolsRow,
 )
 from torchreel.analysis.query.views import VIEWS, QueryScope
-from torchreel.escaping.characters import visible
 from torchreel.store import Store, parse
 
 Row = TypeVar("Row", bound="tuple[Any, ...]")
 _SHOWN = 50
 """Rows that a notebook shows."""
+_SHOWN_FAILURES = 5
+"""Failures that it shows below the compiles of a store."""
 
 
 class Rows(Sequence[Row], Generic[Row]):
@@ -74,18 +75,8 @@ class Rows(Sequence[Row], Generic[Row]):
 
     def _repr_html_(self) -> str:
         """Return the first rows as a table, for a notebook; nothing of a store is markup in it."""
-        head = "".join(f"<th>{_escaped(name)}</th>" for name in self.columns)
-        rows = [
-            "<tr>" + "".join(f"<td>{_escaped(value)}</td>" for value in row) + "</tr>"
-            for row in self._rows[:_SHOWN]
-        ]
-        left = len(self) - len(rows)
-        more = f"<p>and {left} more</p>" if left else ""
-        return f"<table><tr>{head}</tr>{''.join(rows)}</table>{more}"
-
-
-def _escaped(value: object) -> str:
-    return html.escape("" if value is None else visible(value))
+        shown = self._rows[:_SHOWN]
+        return table(self.columns, shown, len(self) - len(shown))
 
 
 class OpenedStore:
@@ -120,8 +111,13 @@ class OpenedStore:
         return f"<torchreel.open({self.address!r})>"
 
     def _repr_html_(self) -> str:
-        """Return the compiles as a table, for a notebook."""
-        return self.compiles._repr_html_()
+        """Return the compiles as a table, for a notebook, and each failure; one compile with its
+        stages.
+        """
+        failures = "".join(row._repr_html_() for row in self.failures[:_SHOWN_FAILURES])
+        if len(self.compiles) == 1:
+            return self.compiles[0]._repr_html_() + failures + self.stages._repr_html_()
+        return self.compiles._repr_html_() + failures
 
     def _view(self, name: str, row: type[Row]) -> Rows[Row]:
         view = VIEWS[name]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from torchreel.analysis.query.notebook import card
+
 
 class CompilesRow(NamedTuple):
     """One attempt at one frame."""
@@ -40,6 +42,10 @@ class CompilesRow(NamedTuple):
     call_nodes: int | None
     """Number of call nodes of its first graph."""
 
+    def _repr_html_(self) -> str:
+        """Return it as a card, for a notebook."""
+        return card(f"compile {self.compile} of {self.frame}: {self.status}", self._fields, self)
+
 
 class FailuresRow(NamedTuple):
     """An exception, a wrong result, a crash or a hang."""
@@ -68,6 +74,11 @@ class FailuresRow(NamedTuple):
     """Digest of its signature: the same for the same bug."""
     time_ns: int
     """Time, in nanoseconds since 1970."""
+
+    def _repr_html_(self) -> str:
+        """Return it as a card, for a notebook."""
+        kind = self.exception_type or self.failure_class
+        return card(f"{kind} in {self.stage} of {self.compile}", self._fields, self)
 
 
 class StagesRow(NamedTuple):

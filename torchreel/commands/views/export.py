@@ -14,8 +14,11 @@ def formats(name: str) -> tuple[str, ...]:
     return tuple(FORMATS) if name == "all" else (name,)
 
 
-def report(address: str, exported: Exported) -> int:
-    """Print the files; returns the exit status: 1 when the script does not show the failure."""
+def report(address: str, exported: Exported, *, is_last: bool = True) -> int:
+    """Print the files, and what to run next if nothing else follows.
+
+    Returns the exit status: 1 when the script does not show the failure.
+    """
     _print_script(exported)
     for path in exported.files:
         streams.result(f"wrote {path}")
@@ -26,7 +29,8 @@ def report(address: str, exported: Exported) -> int:
             f"failure ({result.detail}).",
             style="bold red",
         )
-        streams.next_command("torchreel", "show", address)
+        if is_last:
+            streams.next_command("torchreel", "show", address)
         return 1
     times = f"{exported.shown} of {exported.runs} runs" if exported.runs > 1 else "one run"
     streams.say(
@@ -38,7 +42,8 @@ def report(address: str, exported: Exported) -> int:
         streams.say(f"The repro is flaky: it fails in {rate:.0f} % of its runs.", style="yellow")
     if exported.test is not None and not exported.test.holds:
         streams.say(f"test_repro.py is NOT verified: {exported.test.detail}", style="bold red")
-    _print_next(exported.files)
+    if is_last:
+        _print_next(exported.files)
     return 0
 
 

@@ -166,8 +166,9 @@ def finish(store: Store, reduction: MinifyResult, options: ExportOptions) -> int
         return 130
     best = reduction.case if isinstance(reduction.case, Case) else None
     exported = export(store, row, replace(options, say=streams.say), failure, best)
-    status = script_view.report(address, exported)
-    if reduction.status == "budget":
+    is_spent = reduction.status == "budget"
+    status = script_view.report(address, exported, is_last=not is_spent)
+    if is_spent:
         streams.say("The budget is spent: the same command goes on from here.", style="yellow")
         streams.same_command("--force")
         return 4

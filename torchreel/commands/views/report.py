@@ -10,6 +10,7 @@ from pathlib import Path
 from torchreel.commands.rendering import failure, streams
 from torchreel.commands.rendering.text import count
 from torchreel.commands.rendering.unreadable import as_far_as_readable
+from torchreel.commands.rendering.waiting import while_slow
 from torchreel.errors import UsageError
 from torchreel.escaping.shell import command
 from torchreel.report import ReportOptions, build, build_comparison, render, site_files
@@ -28,8 +29,9 @@ def report(store: Store, address: Address, output: Path, max_bytes: int) -> None
     next_of = partial(_next_of, store)
     with as_far_as_readable(store) as unreadable:
         queries.require(store, address)
-        document = build(store, address, ReportOptions(next_of, max_bytes))
-        text = render(document.with_notes(unreadable))
+        with while_slow(f"reading {address}"):
+            document = build(store, address, ReportOptions(next_of, max_bytes))
+            text = render(document.with_notes(unreadable))
         _write(output, text)
         for note in document.notes:
             streams.say(note, style="yellow")
@@ -47,9 +49,10 @@ def write_site(store: Store, address: Address, folder: Path, *, force: bool) -> 
     with as_far_as_readable(store) as unreadable:
         queries.require(store, address)
         files = size = 0
-        for name, text in site_files(store, address, partial(_next_of, store), unreadable):
-            _write_file(folder, name, text)
-            files, size = files + 1, size + len(text)
+        with while_slow(f"writing {folder}"):
+            for name, text in site_files(store, address, partial(_next_of, store), unreadable):
+                _write_file(folder, name, text)
+                files, size = files + 1, size + len(text)
         streams.result(f"wrote {folder / INDEX}: {count(files, 'file')}, {size:,} bytes")
 
 
@@ -110,8 +113,9 @@ def compare(
 ) -> int:
     """Write the page about two addresses; returns 1 where they differ."""
     with as_far_as_readable(left[0]) as ours, as_far_as_readable(right[0]) as theirs:
-        document = build_comparison(left, right, max_bytes)
-        text = render(document.with_notes([*notes, *ours, *theirs]))
+        with while_slow(f"comparing {left[1]} and {right[1]}"):
+            document = build_comparison(left, right, max_bytes)
+            text = render(document.with_notes([*notes, *ours, *theirs]))
         _write(output, text)
         for note in document.notes:
             streams.say(note, style="yellow")

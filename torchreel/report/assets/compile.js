@@ -71,8 +71,10 @@ function happened(details, row) {
     group ? failureCard(group) : commandLine(details.next),
     details.caller ? el("div", {}, text("called from ", "dim"), place(details.caller)) : "",
     el("h2", {}, "Stages"), waterfall(details),
+    exportSection(details),
     columns([section("Recompile: entries that could not be reused", details.recompiles),
-      section("Graph breaks", details.breaks), madeStatic(listOf(details.specialised))],
+      section("Graph breaks", details.breaks), madeStatic(listOf(details.specialised)),
+      ...scheduleSections(details)],
     [boxed("Source", details.source), boxed("Traceback", details.traceback)]),
   ].flat();
 }

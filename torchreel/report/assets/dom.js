@@ -63,6 +63,44 @@ async function copy(words, button) {
   }
 }
 
+const AT_ONCE = 500;
+
+// Append what `make` makes of rows, some hundred at a time: the next ones when the end comes into
+// view or is chosen. A page of 64,000 rows takes minutes to lay out.
+function appendInSteps(list, rows, make, below = list, size = AT_ONCE) {
+  let at = 0;
+  const end = el("button", { type: "button", class: "more", onclick: () => step() });
+  const seen = new IntersectionObserver((found) => found.some((each) => each.isIntersecting) &&
+    step());
+  const step = () => {
+    list.append(...rows.slice(at, at + size).map(make));
+    at += size;
+    if (at < rows.length) {
+      end.textContent = `${(rows.length - at).toLocaleString("en")} more`;
+    } else {
+      seen.disconnect();
+      end.remove();
+    }
+  };
+  step();
+  if (at < rows.length) {
+    below.append(end);
+    seen.observe(end);
+  }
+}
+
+// What is made when an element is opened, for what is long and not looked at.
+function whenOpen(details, make) {
+  const fill = () => {
+    if (!details.open || details.dataset.filled) return;
+    details.dataset.filled = "yes";
+    details.append(make());
+  };
+  details.addEventListener("toggle", fill);
+  fill();
+  return details;
+}
+
 // One item in a list has the focus; the arrow keys move it.
 function arrowKeys(list, selector) {
   list.addEventListener("keydown", (event) => {

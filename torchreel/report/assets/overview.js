@@ -46,7 +46,8 @@ function failureCard(group) {
       el("span", { class: "chips" }, group.compiles.slice(0, 30).map(compileLink)),
       group.signature ? text(`signature ${group.signature}`, "dim mono") : ""),
     group.message ? el("pre", { class: "message t", tabindex: 0 }, group.message) : "",
-    place(group.line),
+    place(group.line) || text("no line of the program is known", "dim"),
+    group.node ? el("div", {}, text("Inductor failed at the node ", "dim"), mono(group.node)) : "",
     group.torch ? el("div", {}, text("in torch: ", "dim"), mono(group.torch)) : "",
     listOf(group.why).map(story),
     group.repro ? repro(group.repro) : "",
@@ -161,7 +162,7 @@ function compileTable(found, list) {
   const key = COLUMNS.find(([name]) => name === view.sort)[2];
   const sorted = [...found].sort((a, b) => compared(key(a.row), key(b.row)));
   if (view.down) sorted.reverse();
-  const longest = Math.max(1, ...report.compiles.map((row) => row.ms ?? 0));
+  const longest = report.compiles.reduce((most, row) => Math.max(most, row.ms ?? 0), 1);
   const heads = COLUMNS.map(([name, label, , kind]) => {
     const sort = view.sort !== name ? "none" : view.down ? "descending" : "ascending";
     const mark = { none: "", ascending: " ▲", descending: " ▼" }[sort];
@@ -173,17 +174,20 @@ function compileTable(found, list) {
         list.querySelector(`[data-sort=${name}]`).focus();
       } }, label + mark));
   });
-  const body = el("tbody", {}, sorted.map(({ row, index }) => compileRow(row, index, longest)));
-  const table = el("table", { "aria-label": "Compiles" },
-    el("thead", {}, el("tr", {}, heads)), body);
+  const body = el("tbody", {});
+  const table = el("div", {}, el("table", { "aria-label": "Compiles" },
+    el("thead", {}, el("tr", {}, heads)), body));
+  appendInSteps(body, sorted, ({ row, index }) => compileRow(row, index, longest), table);
   arrowKeys(body, "a.open");
   return table;
 }
 
+const collator = new Intl.Collator("en", { numeric: true });
+
 function compared(a, b) {
   if (Array.isArray(a)) return a[0] - b[0] || a[1] - b[1];
   if (typeof a === "number") return a - b;
-  return a.localeCompare(b, "en", { numeric: true });
+  return collator.compare(a, b);
 }
 
 function compileRow(row, index, longest) {
@@ -218,36 +222,50 @@ function cacheOutcome(row) {
 
 // -- the tree of the user's stack -----------------------------------------------------------------
 
+const FEWEST_LEAVES = 20;
+
 function compileTree(found) {
   const root = { children: new Map(), leaves: [] };
-  for (const { row, index } of found) treeNode(root, row.stack).leaves.push({ row, index });
-  return el("ul", { class: "tree" }, branches(root));
+  const known = new Map();
+  for (const { row, index } of found) treeNode(root, row.stack, known).leaves.push({ row, index });
+  const list = el("ul", { class: "tree" });
+  // Together, the branches begin with as many leaves as a table has rows.
+  const each = Math.max(FEWEST_LEAVES, Math.floor(AT_ONCE / (known.size + 1)));
+  appendBranches(list, root, each);
+  return list;
 }
 
-function treeNode(root, stack) {
+// The branch of a frame: the one above it where it is hidden. `known` has those that were found.
+function treeNode(root, stack, known) {
   if (stack == null) return root;
+  if (known.has(stack)) return known.get(stack);
   const frame = report.frames[stack];
-  const above = treeNode(root, frame.parent);
-  if (frame.library && !view.libraries) return above;
-  if (!above.children.has(stack)) above.children.set(stack, { children: new Map(), leaves: [] });
-  return above.children.get(stack);
+  const above = treeNode(root, frame.parent, known);
+  const own = frame.library && !view.libraries ? above : { children: new Map(), leaves: [] };
+  if (own !== above) above.children.set(stack, own);
+  known.set(stack, own);
+  return own;
 }
 
-function branches(node) {
-  const leaves = node.leaves.map(({ row, index }) => el("li", { class: "leaf" },
-    el("a", { href: `#/c/${index}`, class: "open mono t" }, row.address), statusOf(row),
-    mono(row.frame || "?"), text(milliseconds(row.ms), "dim"),
-    text(row.call_nodes == null ? "" : counted(row.call_nodes, "call node"), "dim"),
-    text(cacheOutcome(row), "dim")));
-  const below = [...node.children].map(([stack, child]) => {
+function appendBranches(list, node, size) {
+  const leaves = el("ul", { class: "leaves" });
+  if (node.leaves.length) list.append(el("li", {}, leaves));
+  appendInSteps(leaves, node.leaves, leaf, list, size);
+  for (const [stack, child] of node.children) {
     const frame = report.frames[stack];
-    return el("li", {}, el("details", { open: true },
+    const below = el("ul", {});
+    appendBranches(below, child, size);
+    list.append(el("li", {}, el("details", { open: true },
       el("summary", { class: frame.library ? "dim" : "" }, mono(frame.function),
-        text(`  ${shortFile(frame.file)}:${frame.line}`, "dim")),
-      el("ul", {}, branches(child))));
-  });
-  return [...leaves, ...below];
+        text(`  ${shortFile(frame.file)}:${frame.line}`, "dim")), below)));
+  }
 }
+
+const leaf = ({ row, index }) => el("li", { class: "leaf" },
+  el("a", { href: `#/c/${index}`, class: "open mono t" }, row.address), statusOf(row),
+  mono(row.frame || "?"), text(milliseconds(row.ms), "dim"),
+  text(row.call_nodes == null ? "" : counted(row.call_nodes, "call node"), "dim"),
+  text(cacheOutcome(row), "dim"));
 
 // -- recordings -----------------------------------------------------------------------------------
 

@@ -18,8 +18,9 @@ function ranksSection() {
         el("tbody", {}, listOf(found.views).map((view) => el("tr", {},
           el("td", {}, text(spans(view.ranks))), el("td", {}, el("pre", { class: "t" }, view.text)),
           el("td", {}, eventLink(view.event))))))) : "",
-    el("details", { open: found.recordings.length <= 16 },
-      el("summary", {}, "Compiles of each rank"), rankGrid(found)));
+    rankSchedules(found),
+    whenOpen(el("details", { open: found.recordings.length <= 16 },
+      el("summary", {}, "Compiles of each rank")), () => rankGrid(found)));
 }
 
 // 0, 1, 2, 5 as 0-2, 5.
@@ -35,20 +36,34 @@ function spans(numbers) {
 
 function eventLink(event) {
   if (!event) return "";
-  const address = event.slice(1).split("@")[0];
-  const index = report.compiles.findIndex((row) => row.address === address);
+  const index = placeOf(event.slice(1).split("@")[0]);
   return index < 0 ? mono(event) : el("a", { href: `#/c/${index}`, class: "mono t" }, event);
 }
 
+// The place of the compile with an address; -1 for none. A live page gets other compiles.
+let places = { of: null, known: new Map() };
+
+function placeOf(address) {
+  if (places.of !== report.compiles) {
+    const known = new Map(report.compiles.map((row, at) => [row.address, at]));
+    places = { of: report.compiles, known };
+  }
+  return places.known.get(address) ?? -1;
+}
+
 function rankGrid(found) {
-  const rows = found.recordings.map((id) => [...report.compiles.keys()].filter((at) =>
-    report.compiles[at].recording === id));
+  const of = new Map(found.recordings.map((id) => [id, []]));
+  for (const [at, row] of report.compiles.entries()) of.get(row.recording)?.push(at);
+  const rows = found.recordings.map((id) => of.get(id));
   const widest = Math.min(SHOWN_COMPILES, Math.max(...rows.map((row) => row.length)));
   const most = rows.map((row) => report.compiles[row[0]]?.frame);
   const commonest = (at) => {
-    const names = rows.map((row) => report.compiles[row[at]]?.frame);
-    return names.sort((a, b) => names.filter((x) => x === b).length -
-      names.filter((x) => x === a).length)[0] ?? most[0];
+    const times = new Map();
+    for (const row of rows) {
+      const name = report.compiles[row[at]]?.frame;
+      times.set(name, (times.get(name) ?? 0) + 1);
+    }
+    return [...times].sort((a, b) => b[1] - a[1])[0]?.[0] ?? most[0];
   };
   const common = [...Array(widest).keys()].map(commonest);
   return el("table", { class: "grid", "aria-label": "Compiles of each rank" },

@@ -7,10 +7,11 @@ can't be read: it is left out, with a note, and the others are shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 from torchreel.analysis.event_log import CompileEventLog
+from torchreel.analysis.schedules import disagreements, schedules
 from torchreel.analysis.shapes import KINDS as SHAPE_KINDS
 from torchreel.analysis.why.frames import why_graph_break, why_recompile
 from torchreel.analysis.why.specialised import why_specialised
@@ -21,6 +22,7 @@ from torchreel.events.guards import Guard
 from torchreel.events.inductor import ExternKernel, Kernel
 from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.events.output_graph import SubgraphCompile
+from torchreel.report.compiles.exports import export_issues
 from torchreel.report.compiles.graphs import content_of, read_graph, sequence_numbers
 from torchreel.report.compiles.kernels import kernel_calls
 from torchreel.report.compiles.records import records_of
@@ -34,6 +36,8 @@ from torchreel.report.document import (
     CompileDetails,
     ConfigRow,
     GraphAt,
+    GraphSchedule,
+    KernelEstimate,
     RecordAt,
     SourceLine,
     StageSpan,
@@ -43,7 +47,7 @@ from torchreel.report.packing import Packer
 from torchreel.store import Store, queries
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.records import Compile, Graph, StackFrame
+from torchreel.store.records import Compile, Event, Graph, StackFrame
 
 _Read = TypeVar("_Read")
 _MOST_TEXT = 2_000_000
@@ -95,6 +99,8 @@ class CompileReader:
             moments=self._part(lambda: list(moments_of(self.event_log)), []),
             keys=self._part(lambda: self._keys(self.event_log), []),
             records=self._part(self._records, []),
+            schedules=self._part(self._schedules, []),
+            exports=self._part(lambda: export_issues(self.event_log), []),
         )
 
     def _part(self, read: Callable[[], _Read], otherwise: _Read) -> _Read:
@@ -164,8 +170,26 @@ class CompileReader:
         return None
 
     def _records(self) -> list[RecordAt]:
-        events = queries.events(self.store, self.compile)
-        return list(records_of(events, self.packer, self._text))
+        return list(records_of(self._events, self.packer, self._text))
+
+    @cached_property
+    def _events(self) -> list[Event]:
+        """All events of the compile, for the parts that look for records of torch's trace."""
+        return queries.events(self.store, self.compile)
+
+    def _schedules(self) -> list[GraphSchedule]:
+        codes = {
+            row.partition: row.digest for row in queries.output_codes(self.store, self.compile)
+        }
+        return [
+            GraphSchedule(
+                row.partition, f"#{self.compile.place}@{row.seq}", list(row.collectives or ()),
+                disagreements(row.collectives, self._text(codes[row.partition]))
+                if row.collectives and row.partition in codes else [],
+                [KernelEstimate(each.name, each.kind, each.ns) for each in row.estimates or ()],
+            )
+            for row in schedules(self.store, self.event_log.stages, self._events)
+        ]  # fmt: skip
 
     def _config(self) -> list[ConfigRow]:
         return [

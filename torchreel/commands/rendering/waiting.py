@@ -1,0 +1,45 @@
+"""Says what takes long while it does: with a spinner on a terminal, with lines elsewhere.
+
+Lives here: `while_slow`, for steps that say nothing themselves and are quick for most stores.  Not
+here: steps that have something to say of how far they are (the views of their verbs).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.text import Text
+
+from torchreel.commands.rendering import streams
+from torchreel.commands.rendering.text import seconds
+from torchreel.escaping.characters import visible
+
+_AFTER = 5.0
+"""Seconds until the first line, and between lines: nobody should wonder for ten."""
+
+
+@contextmanager
+def while_slow(what: str, every: float = _AFTER) -> Iterator[None]:
+    """Say what is being done for the length of a `with`, if that is longer than `every` seconds."""
+    console = streams.err()
+    if console.is_terminal:
+        with console.status(Text(visible(what))):
+            yield
+        return
+    done = threading.Event()
+    teller = threading.Thread(target=_tell, args=(what, every, done), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def _tell(what: str, every: float, done: threading.Event) -> None:
+    began = time.monotonic()
+    while not done.wait(every):
+        streams.say(f"{what}, {seconds(time.monotonic() - began)}")
