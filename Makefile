@@ -7,7 +7,7 @@ STAMP := $(VENV)/.stamp
 PY := $(VENV)/bin/python
 # Heavy, and no tests; each is benchmarks/NAME.py, whose docstring says what it does, for how long,
 # and which ARGS narrow it.
-EXAMINATIONS := canaries cases combinations completeness corpus damaged detection exam fleet instructions kills malformed minifier \
+EXAMINATIONS := blocking canaries cases combinations completeness corpus damaged detection exam fleet instructions kills malformed minifier \
 	models parallel overhead provenance rebuilding recording releases replay scale share soak source triage
 CASES ?= examples
 

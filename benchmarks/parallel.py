@@ -1,23 +1,23 @@
 """Reductions with 1 to 64 workers: the same result, the speed-up, the runs in vain (ten minutes).
 
-    python -m benchmarks.parallel [--workers N]... [--sleep SECONDS] [MODEL]...
+    python -m benchmarks.parallel [--workers N]... [--sleep SECONDS] [--where] [MODEL]...
 
 The graphs of real models, as Dynamo makes them, with a planted bug that shows where some of their
 calls come one after the other; half of the rows need few calls, half many, which are refused one
 by one. The workers run in a simulated clock, where a run takes a second, or one to three; with
 `--sleep`, in threads that sleep as long as given, so that the search has to keep up with them.
 
-`bound` is how much faster 64 workers could be that guess as this search does: it takes as many bits
-to tell the verdicts from each other as the estimates leave open (-log2 of the probability that each
-verdict was given), a round of n runs tells at most log2(n + 1) of them, and no round can be left
-out of the three that come before and after.
+`chain` is how much faster any number of workers could be that wait for each candidate that is
+accepted (Amdahl: what comes after it is made of it): the runs by the accepted ones and one more.
+Workers that guess what is accepted can be faster. `--where` prints, for the most workers, in which
+passes the search had to wait for a verdict, and how often.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +43,6 @@ _REDUCTIONS = [
     ("gpt2-2", 4), ("gpt2-2", 30), ("t5", 8), ("t5", 40), ("bert", 6), ("bert", 24),
     ("experts", 10), ("mlp", 12),
 ]  # fmt: skip
-_ROUNDS = 3  # the case twice, the trivial case, the result three times
 
 
 @dataclass
@@ -55,18 +54,24 @@ class _Ended:
     accepted: int
     seconds: float
     wasted: int
-    bits: float
+    waits: Counter[str]
 
 
-class _Estimated(Likelihood):
-    """Adds up how much each verdict told."""
+class _Waits(Likelihood):
+    """Counts the verdicts for which the clock went on, by pass."""
 
-    bits = 0.0
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._clock, self._last = clock, clock()
+        self.waits: Counter[str] = Counter()
 
     def learn(self, course: Course, same: bool) -> None:
         """See `Likelihood`."""
-        share = self.of(course)
-        self.bits -= math.log2(share if same else 1 - share)
+        now = self._clock()
+        if now > self._last:
+            assert course.sweep is not None, "it is at a candidate"
+            self.waits[course.sweep.item.name] += 1
+            self._last = now
         super().learn(course, same)
 
 
@@ -110,12 +115,12 @@ def reduce(case: Case, pool: Pool, workers: int, clock: Callable[[], float]) -> 
     """Reduce a case with workers."""
     oracle = PoolOracle(pool, workers)
     search = Search(oracle, BUG)
-    estimated = search.likelihood = _Estimated()
+    waits = search.samples.likelihood = _Waits(clock)
     began = clock()
     found = search.run(case)
     accepted = sum(item.accepted for item in found.passes)
     seconds = clock() - began
-    return _Ended(oracle.seen, found.case, accepted, seconds, found.wasted_runs, estimated.bits)
+    return _Ended(oracle.seen, found.case, accepted, seconds, found.wasted_runs, waits.waits)
 
 
 def uneven(case: AnyCase) -> float:
@@ -144,14 +149,14 @@ def row(model: str, calls: int, ends: Sequence[_Ended], workers: Sequence[int]) 
     assert all(end.seen == first.seen for end in ends), "not the same steps"
     assert all(end.case.to_bytes() == first.case.to_bytes() for end in ends), "not the same result"
     runs = len(first.seen)
-    bound = runs / (_ROUNDS + first.bits / math.log2(65))
+    chain = runs / (first.accepted + 1)
     cells = [
         f"{first.seconds / end.seconds:.1f} ({end.wasted})"
         for end, number in zip(ends, workers, strict=True)
         if number > 1
     ]
     head = [f"{model}, {calls} calls", str(runs), f"{first.accepted / runs:.0%}"]
-    return f"| {' | '.join([*head, *cells, f'{bound:.0f}'])} |"
+    return f"| {' | '.join([*head, *cells, f'{chain:.1f}'])} |"
 
 
 def main() -> None:
@@ -160,9 +165,10 @@ def main() -> None:
     parser.add_argument("models", nargs="*")
     parser.add_argument("--workers", type=int, action="append")
     parser.add_argument("--sleep", type=float, default=0.0)
+    parser.add_argument("--where", action="store_true")
     options = parser.parse_args()
     workers = [1, *(options.workers or [2, 8, 64])]
-    print(f"| graph, needed | runs | accepted | {' | '.join(map(str, workers[1:]))} | bound |")
+    print(f"| graph, needed | runs | accepted | {' | '.join(map(str, workers[1:]))} | chain |")
     print("|" + "---|" * (len(workers) + 3))
     for model, calls in _REDUCTIONS:
         if options.models and model not in options.models:
@@ -175,6 +181,8 @@ def main() -> None:
         for latency in (lambda case: 1.0, uneven):
             ends = [simulated(case, calls, number, latency) for number in workers]
             print(row(model, calls, ends, workers), flush=True)
+            if options.where:
+                print(", ".join(f"{name} {n}" for name, n in ends[-1].waits.most_common()))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from tests.cli.conftest import Run
 from tests.cli.stores import FAILED
@@ -14,9 +15,9 @@ from tests.server import Server
 from tests.store.rows import add_compile, add_failure, add_recording
 from torchreel.analysis.triage.keeping import PruneLimits, prune
 from torchreel.errors import DamagedStore, LockedStore
-from torchreel.store import Store, queries
+from torchreel.store import Store, queries, schema
 from torchreel.store.database import DELETING
-from torchreel.store.deletion.recordings import used_bytes
+from torchreel.store.deletion.recordings import delete_recordings, used_bytes
 from torchreel.store.sending.push import push_path
 from torchreel.store.servers.roles import DELETE, READ, grant
 
@@ -93,6 +94,22 @@ def test_by_size_the_oldest_go_first(run: Run, tmp_path: Path) -> None:
     result = run("prune", path, "--max-bytes", 1)
     assert left(path) == [0, 3]
     assert "the rest has to stay" in result.err
+
+
+def test_verdicts_go_with_their_failures(tmp_path: Path) -> None:
+    """With the last failure of a signature, or with the case that was judged."""
+    path = fill(tmp_path / "run.db", "aab")
+    judged = [("x", FAILED), ("z", FAILED), ("x", OTHER)]
+    with Store.open(path, write=True) as store:
+        with store.writer() as w:
+            w.put("cases", digest="z", failure_id=1, call_nodes=1, document="none")
+            for case, signature in judged:
+                keys = {"case_digest": case, "signature_digest": signature.digest}
+                other = {"environment_digest": "e", "verdict": "none", "observed": None}
+                w.put("verdicts", **keys, **other, seconds=0.0)
+        delete_recordings(store, [1, 3])
+        found = store.rows(select(schema.verdicts))
+    assert [(row.case_digest, row.signature_digest) for row in found] == [("x", FAILED.digest)]
 
 
 def test_a_limit_has_to_be_named(run: Run, empty: Path) -> None:

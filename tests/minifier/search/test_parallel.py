@@ -14,7 +14,12 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.oracle.protocol import Task
 from torchreel.minifier.oracle.runs_ahead import RunResult, RunsAhead
+from torchreel.minifier.passes.bypass import BypassByEqual
+from torchreel.minifier.passes.outputs import Suffix
 from torchreel.minifier.results.reductions import MinifyResult
+from torchreel.minifier.search.course import Course, Lessons
+from torchreel.minifier.search.likelihood import Likelihood
+from torchreel.minifier.search.samples import Samples
 from torchreel.minifier.search.search import Search
 
 WORKERS = [1, 2, 8, 64]
@@ -99,6 +104,46 @@ def test_more_workers_are_faster_and_none_runs_in_vain() -> None:
     assert ends[0] > 3 * ends[2]
     assert wasted[0] == 0
     assert 0 < wasted[1] < wasted[2] < wasted[3]
+
+
+def test_no_round_is_for_the_trivial_case_alone() -> None:
+    """Only before the case itself has been run nothing else is: limits are learned from it."""
+    case, fails = REDUCTIONS["of branches"]
+    pool = SimulatedPool(64, fails, lambda case: 1.0)
+    oracle = PoolOracle(pool, 64)
+    begun: list[int] = []
+    wait = pool.wait
+
+    def waited(seconds: float) -> None:
+        begun.append(len(pool.busy))
+        wait(seconds)
+
+    pool.wait = waited  # type: ignore[method-assign]
+    Search(oracle, BUG).run(case)
+    assert begun[0] == 2
+    assert begun[1] > 20
+    assert pool.now <= 4.0
+
+
+def test_idle_workers_find_out_which_calls_are_needed() -> None:
+    """What would be found out in twelve steps, one after the other, in few rounds."""
+    case, fails = REDUCTIONS["twelve of sixty"]
+    pool = SimulatedPool(64, fails, lambda case: 1.0)
+    Search(PoolOracle(pool, 64), BUG).run(case)
+    assert pool.now <= 9.0  # 10 where only what the search may ask about is run
+
+
+def test_a_sample_tells_of_candidates_of_other_passes() -> None:
+    """A call that can't be bypassed alone makes it unlikely that more can be cut off with it."""
+    case = long_chain()
+    likelihood = Likelihood()
+    samples = Samples(likelihood)
+    course = Course.to_fixpoint([((Suffix(), BypassByEqual()),)], case, BUG, Lessons())
+    before = likelihood.of(course)
+    found = list(samples.of(course, lambda candidate: None))
+    assert len({candidate.digest for candidate in found}) > 10
+    samples.learn(case, lambda candidate: candidate if sin_reaches_cos(candidate) else False)
+    assert likelihood.of(course) < before
 
 
 def test_an_answer_for_other_names_is_not_used() -> None:

@@ -70,6 +70,11 @@ class Pass(ABC, Generic[C]):
     """True if the edits are alternatives: no two are tried at once."""
     together = False
     """True if all edits at once are tried first: they seldom matter."""
+    gentle = False
+    """True if an edit takes away calls and keeps what they were computed from in use.
+
+    A call that such an edit can't take away hardly any other edit can.
+    """
 
     @abstractmethod
     def edits(self, case: C) -> Sequence[Edit]:

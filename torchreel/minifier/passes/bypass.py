@@ -42,6 +42,7 @@ class BypassByEqual(GraphPass):
     """By the nearest values it was computed from that have the same description."""
 
     name = "bypass"
+    gentle = True
 
     def edits(self, case: Case) -> Sequence[GraphEdit]:
         """Propose the nearest choice for each node first, then all second choices, then

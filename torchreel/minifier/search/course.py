@@ -66,6 +66,11 @@ class _Place:
         tier = self.phases[self.phase][self.tier]
         return tier[self.number] if self.number < len(tier) else None
 
+    @property
+    def tiers(self) -> Sequence[Tier]:
+        """Return the tiers of the phase."""
+        return self.phases[self.phase]
+
     def after_tier(self, took_a_step: bool) -> _Place | None:
         """Return the start of the tier to go on with; None behind the last phase."""
         if took_a_step:
@@ -117,6 +122,12 @@ class Course:
         is settled only when it has tried them after everything else.
         """
         return cls(phases, wanted, best, sort_key(best), known)._on()
+
+    @property
+    def passes(self) -> list[Pass[Any]]:
+        """Return the passes of the phase that the course is in."""
+        place = self.place
+        return [] if place is None else [one for tier in place.tiers for one in tier]
 
     @cached_property
     def refused(self) -> Course:

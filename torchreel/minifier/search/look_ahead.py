@@ -1,27 +1,27 @@
 """A look ahead at the candidates that a search will probably ask about, the most probable first.
 
 Lives here: following a course on guesses. Not here: where each verdict leads (`course`), what runs
-the candidates that are foreseen (`oracle`). Called by `search`.
+the candidates that are foreseen (`oracle`), what else is worth a run (`samples`). Called by
+`search`.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.search.course import Course
+from torchreel.minifier.search.samples import Known, Samples
 
 # So many courses are looked at in all: most need no run to be decided, and many were foreseen.
 _MOST_COURSES = 1024
 # What is less probable than this is not worth a run, even of a worker that has nothing to do.
 _LEAST = 1e-3
-
-Known = Callable[[AnyCase], "AnyCase | bool | None"]
-"""Returns the case that an accepted candidate became, False for a refused one, None for others."""
-Likely = Callable[[Course], float]
-"""Returns the probability with which the candidate of a course is accepted."""
+# A sample tells more than a candidate that is less probable than this. With 8 workers few of either
+# are run, with 64 most workers are free for samples.
+_SAMPLES_BELOW = 0.25
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,13 @@ class _Guess:
         return self.course.taking(candidate) if self.verdict else self.course.refused
 
 
-def look_ahead(course: Course, known: Known, likely: Likely, looks: int = 0) -> Iterator[AnyCase]:
-    """Yield the candidates that follow that of a course.
+def look_ahead(course: Course, known: Known, samples: Samples, looks: int = 0) -> Iterator[AnyCase]:
+    """Yield the candidates that follow that of a course, and before the unlikely ones, samples.
 
     At the end of a course the best case follows, as often as it is looked at again (`looks`).
     """
+    samples.learn(course.best, known)
+    sampled = False
     number = 0  # makes guesses that are equally probable comparable
     heap: list[tuple[float, int, _Guess]] = [(-1.0, 0, _Guess(course, None, {}))]
 
@@ -57,6 +59,9 @@ def look_ahead(course: Course, known: Known, likely: Likely, looks: int = 0) -> 
 
     while heap and number < _MOST_COURSES:
         negative, _, guess = heapq.heappop(heap)
+        if -negative < _SAMPLES_BELOW and not sampled:
+            sampled = True
+            yield from samples.of(course, known)
         here, assumed = guess.arrive(), guess.assumed
         while here.has_ended:
             here = here.following
@@ -74,8 +79,10 @@ def look_ahead(course: Course, known: Known, likely: Likely, looks: int = 0) -> 
             add(-negative, _Guess(taken, None, assumed))
         else:
             if candidate is not course.candidate:
+                assert here.sweep is not None, "it is at a candidate"
+                samples.expect(here.sweep.item, candidate)
                 yield candidate
-            share = likely(here)
+            share = samples.likelihood.of(here)
             for verdict, part in ((True, share), (False, 1 - share)):
                 found = {**assumed, candidate.digest: verdict}
                 add(-negative * part, _Guess(here, verdict, found))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from torchreel.errors import FlakyFailure, NotReproduced, TrivialResult
 from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.results.verdicts import (
     OracleReport,
     raise_forbidden,
@@ -193,10 +194,14 @@ def repetitions(rate: float) -> int:
     return min(max(needed, 1), _MOST_REPEATS)
 
 
-def refuse_trivial(judge: CachedOracle, case: AnyCase) -> None:
-    """Raise `TrivialResult` when a case that does nothing fails in the same way."""
+def refuse_trivial(judge: CachedOracle, case: AnyCase, ahead: Ahead) -> None:
+    """Raise `TrivialResult` when a case that does nothing fails in the same way.
+
+    `ahead` gives what probably follows. Before the case itself was run it could not be run: the
+    limits of a run, and the step behind which none goes, are learned from that.
+    """
     empty = case.trivial()
-    if empty is not None and judge.verdict(empty).verdict == "same":
+    if empty is not None and judge.verdict(empty, ahead).verdict == "same":
         raise TrivialResult(
             "A graph that only returns its input fails in the same way: the failure does not "
             "depend on the graph, so there is nothing to reduce. Look at the backend, the config "

@@ -46,6 +46,7 @@ from torchreel.minifier.search.reproduction import (
     refuse_trivial,
     reproduce,
 )
+from torchreel.minifier.search.samples import Samples
 from torchreel.minifier.storage.journal import Journal, MemoryJournal
 from torchreel.store.failures.signature import Signature
 
@@ -81,7 +82,7 @@ class Search:
         self._listener, self._phases = listener, phases
         self._counts: dict[str, PassCount] = {}
         self._lessons = Lessons()
-        self.likelihood = Likelihood()
+        self.samples = Samples(Likelihood())
         self._current = ""
         self._reported_problem = False
         self._widths: dict[str, int] = {}  # by pass: how many edits it last had to offer
@@ -111,7 +112,7 @@ class Search:
         status: Status = "fixpoint"
         try:
             self._prove_trivial(start.case)
-            refuse_trivial(self.judge, start.case)
+            refuse_trivial(self.judge, start.case, self._after_trivial)
             self._guess(start.case, lowered)
             self._to_fixpoint()
             self._reduce_part(parts)
@@ -175,7 +176,7 @@ class Search:
         hits = self.judge.hits
         report = self.judge.verdict(candidate, lambda: self._ahead(course))
         same = report.verdict == "same"
-        self.likelihood.learn(course, same)
+        self.samples.likelihood.learn(course, same)
         if same:
             self._best, self._key = self.judge.accepted(candidate), sort_key(candidate)
             self._accepted.add(self._best)
@@ -285,7 +286,14 @@ class Search:
     def _ahead(self, course: Course) -> Iterator[AnyCase]:
         """Yield what the search will probably need next."""
         looks = LOOKS if self._start.flaky is None else 0
-        return look_ahead(course, self.judge.foreseen, self.likelihood.of, looks)
+        return look_ahead(course, self.judge.foreseen, self.samples, looks)
+
+    def _after_trivial(self) -> Iterator[AnyCase]:
+        """Yield what the search will probably need after the case that does nothing."""
+        course = Course.to_fixpoint(self._phases, self._best, self.signature, self._lessons)
+        if course.candidate is not None:
+            yield course.candidate
+        yield from self._ahead(course)
 
     def _count(self, **more: float) -> None:
         """Add to what the current pass did."""

@@ -33,7 +33,9 @@ def delete_recordings(store: Store, numbers: Sequence[int]) -> int:
 
 
 def _delete_computed(connection: Connection, recordings: Sequence[int]) -> None:
-    """Delete the reductions of their failures, and the cases that no other reduction names."""
+    """Delete the reductions of their failures, the cases that no other reduction names, and the
+    verdicts on these or with signatures that no other failure has.
+    """
     if not inspect(connection).has_table("reductions"):  # a file has it from the first row on
         return
     at, cases, caught = schema.reductions.c, schema.cases.c, schema.by_catch.c
@@ -43,11 +45,22 @@ def _delete_computed(connection: Connection, recordings: Sequence[int]) -> None:
     is_unused = [cases.digest.not_in(each) for each in used]
     unused = select(cases.digest).where(cases.failure_id.in_(failures), *is_unused)
     digests = list(connection.execute(unused).scalars())
+    _delete_verdicts(connection, recordings)
     for start in range(0, len(digests), _CHUNK):
         chunk = digests[start : start + _CHUNK]
-        findings = schema.findings
-        connection.execute(delete(findings).where(findings.c.case_digest.in_(chunk)))
+        for table in (schema.findings, schema.verdicts):
+            connection.execute(delete(table).where(table.c.case_digest.in_(chunk)))
         connection.execute(delete(schema.cases).where(cases.digest.in_(chunk)))
+
+
+def _delete_verdicts(connection: Connection, recordings: Sequence[int]) -> None:
+    """Delete the verdicts with signatures that failures of these recordings alone have."""
+    at = schema.failures.c
+    going = select(at.signature_digest).where(at.recording_id.in_(recordings))
+    staying = select(at.signature_digest).where(at.recording_id.not_in(recordings))
+    signature = schema.verdicts.c.signature_digest
+    gone = delete(schema.verdicts).where(signature.in_(going), signature.not_in(staying))
+    connection.execute(gone)
 
 
 def used_bytes(store: Store) -> int:
