@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,8 @@ from sqlalchemy.types import TypeDecorator
 from torchreel.errors import StoreError
 from torchreel.sharing.audit import rules
 from torchreel.sharing.audit.audit import audit
-from torchreel.sharing.audit.walk import of_json
+from torchreel.sharing.audit.kinds import kind_of
+from torchreel.sharing.audit.walk import KEY, LINE, Leaf, of_json
 from torchreel.sharing.share import Shared
 from torchreel.store import Store, schema
 from torchreel.store.documents.jsontypes import Json
@@ -166,3 +168,29 @@ def test_a_file_that_can_not_be_read_is_not_called_clean(bundle: Path, damage: s
     bundle.write_bytes(data)
     with pytest.raises(StoreError):
         audit(bundle)
+
+
+@pytest.mark.parametrize(
+    "piece", ["ab", "a(", "a/", "a.", "f(x", "~/", "1.", "a =", "s0+", "op:a."]
+)
+def test_a_long_text_takes_no_longer_than_it_is_long(piece: str) -> None:
+    """A name of 16 MB in a damaged store took hours: the pattern of a path began at each letter."""
+    text = (piece * 400_000)[:400_000]
+    began = time.process_time()
+    for place in (("failures", "message"), ("blob", "x", LINE), ("blob", "nodes", KEY)):
+        leaf = Leaf(place, text)
+        kind_of(leaf)
+        assert not rules.allows(leaf, frozenset())
+    assert time.process_time() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("/srv/me/train.py", "path"), ("see data/x1/y", "path"), ("~/x", "path"),
+        ("y = f(g(x))", "source text"), ("total = 3", "source text"), ("a name", "text"),
+        ("model.layer", "name"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_finding(text: str, kind: str) -> None:
+    assert kind_of(Leaf(("blob", "x", LINE), text)) == kind

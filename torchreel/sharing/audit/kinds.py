@@ -11,11 +11,12 @@ from torchreel.recorder.redaction.level import Rules
 from torchreel.recorder.redaction.redactor import Redactor
 from torchreel.sharing.audit.walk import KEY, LINE, Leaf
 
+# A text may have millions of characters: none is looked at twice for the same beginning.
 _PATH = re.compile(
-    r"(?:^|[\s\"'=(:])(?:~|\.{1,2}|[A-Za-z]:)?[/\\][\w.@+-]+|[\w.-]+/[\w.-]+/|\.py\b"
+    r"(?:^|[\s\"'=(:])(?:~|\.{1,2}|[A-Za-z]:)?[/\\][\w.@+-]|(?<![\w.-])[\w.-]++/[\w.-]++/|\.py\b"
 )
 _SOURCE = re.compile(
-    r"^\s*(?:def|class|import|from|return|if|for|with|@|#)\b|^\s*#|\w\(.*\)|\w+ = "
+    r"^\s*(?:def|class|import|from|return|if|for|with|@|#)\b|^\s*#|\w\([^()]*+\)|\w = "
 )
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
