@@ -746,7 +746,14 @@ OF_A_MODULE = """
 import contextvars, functools, threading
 import torch
 
-CURRENT = contextvars.ContextVar("CURRENT", default=None)
+class Switch:
+    def __init__(self):
+        self.state = contextvars.ContextVar("state", default=None)
+
+    def get(self):
+        return self.state.get()
+
+CURRENT = Switch()
 MODE = threading.local()
 MODE.scale = 2
 
@@ -814,3 +821,41 @@ def test_callers_of_the_same_name_and_resumed_ones_are_no_part_of_a_stack(tmp_pa
         told = [row.verdict for row in replay_sequence(store, program, trust=True)]
     assert len(told) > 2
     assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)
+
+
+ODDITIES = """
+import torch
+
+def names(x):
+    key = "model"
+    doubled = {name: value * 2 for name, value in x.items()}
+    total = {value.sum() for value in x.values()}
+    return doubled, total, holder.model(x["a"]), key
+
+class Holder:
+    def model(self, x):
+        return x + 1
+
+holder = Holder()
+turned = torch.ones(1, 8, 2, 16, requires_grad=True).transpose(1, 2)
+
+def strided(x):
+    return x * turned.sum() + 1
+
+inner = torch.compile(lambda values: [value + 1 for value in values], backend="eager")
+inner(iter({"a": torch.ones(2)}.values()))
+torch.compile(names, backend="eager")({"a": torch.ones(2)})
+torch.compile(strided, backend="eager")(torch.ones(1, 8, 2, 16, requires_grad=True).transpose(1, 2))
+"""
+
+
+@pytest.mark.slow
+def test_iterators_names_and_strides_of_one_row_are_as_they_were(tmp_path: Path) -> None:
+    """An attribute is no secret, whatever constant is called a key."""
+    with Store.open(_record(tmp_path, ODDITIES), write=True) as store:
+        (program,) = queries.recordings(store)
+        kept = [queries.frame_bundle(store, row) for row in queries.compiles(store, program.id)]
+        told = [row.verdict for row in replay_sequence(store, program, trust=True)]
+    assert {(row.status, row.reason) for row in kept if row is not None} == {("complete", "")}
+    assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)
+    assert len(told) >= 3

@@ -9,9 +9,11 @@ bundle is loaded, which needs trust.
 
 from __future__ import annotations
 
+import copy
 import importlib
+import operator
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -51,9 +53,26 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
         return bare, (type(obj),), state, None, None, fx.set_graph_module_state
     if issubclass(type(obj), torch.Tensor) and is_wrapper(obj):
         return wrapped, (type(obj), *_parts(obj))
+    if type(obj).__name__ in _ITERATORS and type(obj).__module__ == "builtins":
+        # By itself, each is pickled as the iterator of a list.
+        return iterator_of, (type(obj).__name__, list(copy.copy(obj)))
     if (function := autograd.function_of_context(obj)) is not None:
         return autograd.new_context, (function, obj.needs_input_grad), dict(vars(obj))
     return None
+
+
+_ITERATORS: Mapping[str, Callable[[list[Any]], object]] = {
+    "dict_keyiterator": lambda items: iter(dict.fromkeys(items)),
+    "dict_valueiterator": lambda items: iter(dict(enumerate(items)).values()),
+    "dict_itemiterator": lambda items: iter(dict(items).items()),
+    "set_iterator": lambda items: iter(set(items)),
+}
+"""Iterators of dicts and sets, with which a comprehension is called, by the names of their types."""
+
+
+def iterator_of(kind: str, items: list[Any]) -> object:
+    """Return an iterator of a kind that has these items before it."""
+    return _ITERATORS[kind](items)
 
 
 def _of_definition(obj: Any, defined: Any) -> tuple[Any, ...]:
@@ -77,8 +96,8 @@ def overload_of(defined: Any) -> object:
 
 
 def member(module: str, name: str) -> object:
-    """Return what a module has under a name."""
-    return getattr(importlib.import_module(module), name)
+    """Return what a module has under a name, which may have dots."""
+    return operator.attrgetter(name)(importlib.import_module(module))
 
 
 def operator_at(path: str) -> object:

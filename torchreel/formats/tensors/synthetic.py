@@ -270,7 +270,8 @@ def with_autograd(tensor: torch.Tensor, description: Mapping[str, Json]) -> torc
         tensor.requires_grad_(True)
         if not description.get("leaf", True) and tensor.is_leaf:
             with torch.enable_grad():
-                tensor = tensor.view_as(tensor)
+                # With its strides: a view would have others where a size is one.
+                tensor = torch.ops.aten.alias.default(tensor)
     return tensor
 
 

@@ -534,13 +534,18 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Return the module and the name of a global that an object is; None for any other.
 
         A lock, a `threading.local`, a `ContextVar`: it can't be pickled, and it is where the module
-        is.  Looked for in the modules of the functions so far.
+        is.  Looked for in the modules of the functions so far, and in the members of what those
+        modules define.
         """
         names = {name for kind, name, _ in self._globals.values() if kind == "module"}
         for module in sorted(names - {"__main__", ""}):
             for name, value in list(vars(sys.modules.get(module, sys)).items()):
                 if value is obj:
                     return module, name
+                members = getattr(value, "__dict__", None) if _is_of(value, module) else None
+                for inner, member in list(members.items()) if type(members) is dict else ():
+                    if member is obj:
+                        return module, f"{name}.{inner}"
         return None
 
     def _operators(self) -> list[object]:
@@ -569,6 +574,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if carried:
                 found.append((number, carried))
         return found
+
+
+def _is_of(value: object, module: str) -> bool:
+    """Return whether the class of an object was defined in a module."""
+    return type(value).__module__ == module
 
 
 def _is_kept_once(text: str) -> bool:
@@ -766,7 +776,8 @@ def _redacted(data: bytes, redactor: Redactor | None, notes: _Notes) -> tuple[by
     values = {value for key, value in pairs if _MARK in redactor.text(f"{key} = {value!r}")}
     values |= notes.constants if redactor.rules.mode != "none" else set()
     sources = [_source(file, redactor) for file in sorted(notes.files)]
-    plain = notes.variables | _class_ids()
+    # The code would be other code without a name that it has.
+    plain = notes.variables | notes.names | _class_ids()
     parts: list[bytes] = []
     position = count = 0
     for found in _strings(data):
