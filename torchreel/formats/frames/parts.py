@@ -67,7 +67,7 @@ _ITERATORS: Mapping[str, Callable[[list[Any]], object]] = {
     "dict_itemiterator": lambda items: iter(dict(items).items()),
     "set_iterator": lambda items: iter(set(items)),
 }
-"""Iterators of dicts and sets, with which a comprehension is called, by the names of their types."""
+"""Iterators of dicts and sets, with which a comprehension is called, by the names of types."""
 
 
 def iterator_of(kind: str, items: list[Any]) -> object:
