@@ -48,6 +48,7 @@ LIGHT: tuple[str, ...] = (
     "query {} SELECT*FROM[compiles]", "query {} SELECT*FROM[graph_nodes]",
     "query {} SELECT*FROM[guards]", "query {} SELECT*FROM[symbols]",
     "query {} SELECT*FROM[recompiles],[graph_breaks],[cache_decisions],[stages],[kernels]",
+    "audit {}", "push {} --to central.db", "prune {} --max-group 1",
     "triage {}", "triage {} --baseline {base}", "report {} -o report.html -f",
     "export {} --format torch-trace -o trace -f", "import traces -o {}",
     "record -o {} -- true", "record -o {} --max-bytes 30k -- true",
