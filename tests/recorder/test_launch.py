@@ -72,13 +72,18 @@ def test_a_forked_process_has_a_recording_of_its_own(path: Path) -> None:
 
 
 def test_a_program_that_compiles_nothing(path: Path) -> None:
-    assert run_recorded([sys.executable, "-c", "import sys; sys.exit(5)"], path) == 5
+    assert run_recorded([sys.executable, "-c", "pass"], path) == 0
     with Store.open(path) as store:
         (recording,) = queries.recordings(store)
         assert queries.compiles(store, recording.id) == []
-    assert (recording.status, recording.exit_status) == ("done", 5)
+    assert (recording.status, recording.exit_status) == ("done", 0)
     assert isinstance(recording.argv, list)
     assert recording.argv[0] == sys.executable
+
+
+def test_a_program_that_ends_badly_and_compiles_nothing_leaves_nothing(path: Path) -> None:
+    assert run_recorded([sys.executable, "-c", "import sys; sys.exit(5)"], path) == 5
+    assert not path.exists()
 
 
 def test_the_environment_of_the_program(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
