@@ -66,7 +66,8 @@ _MODULES_OF_HELPERS = frozenset(
     )
 )
 _SETTER = lazy_text(r"torch(?:\._C)?\._?set_(\w+)")
-_QUESTION = lazy_text(r"torch(?:\._C)?\._?(?:is|are)_\w+")
+_QUESTION = lazy_text(r"torch\._C\._(?:is|are)_\w+|torch\.are_\w+")
+"""Public ones of the first kind are partly deprecated: to ask them would warn the program."""
 # Helpers that modules of functions import, or that put values together.
 _DENIED_HELPERS = _words("_add_docstr merge_dicts")
 _DENIED = {
