@@ -66,6 +66,13 @@ def sequence(store: Store) -> Verdicts:
     return found
 
 
+def _all_of(store: Store) -> list[tuple[str, str]]:
+    """Replay all frames of the one recording in one process; the verdicts with their details."""
+    (program,) = queries.recordings(store)
+    rows = replay_sequence(store, program, trust=True)
+    return [(row.verdict.verdict, row.verdict.detail) for row in rows]
+
+
 def _kinds(verdict: Verdict) -> set[str]:
     return {row.kind for row in verdict.compared if row.identical}
 
@@ -703,9 +710,8 @@ def test_the_context_of_an_autograd_function_is_kept(tmp_path: Path) -> None:
     with Store.open(_record(tmp_path, CONTEXT), write=True) as store:
         rows = queries.compiles(store, 1)
         assert "forward" in {row.frame_name for row in rows}
-        (program,) = queries.recordings(store)
-        told = [row.verdict for row in replay_sequence(store, program, trust=True)]
-    assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)
+        told = _all_of(store)
+    assert told == [("identical", "")] * len(told)
 
 
 WORDS_OF_MODELS = """
@@ -733,13 +739,12 @@ torch.compile(later, backend="eager")(torch.ones(2), inputs_embeds=torch.ones(2)
 def test_words_that_a_model_puts_under_tokens_are_no_secrets(tmp_path: Path) -> None:
     """They are names of arguments, which were taken out of all that was recorded from then on."""
     with Store.open(_record(tmp_path, WORDS_OF_MODELS), write=True) as store:
-        (program,) = queries.recordings(store)
-        bundles = [queries.frame_bundle(store, row) for row in queries.compiles(store, program.id)]
-        told = [row.verdict for row in replay_sequence(store, program, trust=True)]
+        bundles = [queries.frame_bundle(store, row) for row in queries.compiles(store, 1)]
+        told = _all_of(store)
     assert [(row.status, row.reason) for row in bundles if row is not None] == [
         ("complete", "")
     ] * 2
-    assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * 2
+    assert told == [("identical", "")] * 2
 
 
 OF_A_MODULE = """
@@ -784,11 +789,10 @@ def test_globals_of_a_module_that_can_not_be_pickled_are_where_it_is(
     path = _record(tmp_path, USES_A_MODULE, unpicklable=OF_A_MODULE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Store.open(path, write=True) as store:
-        (program,) = queries.recordings(store)
-        kept = [queries.frame_bundle(store, row) for row in queries.compiles(store, program.id)]
-        told = [row.verdict for row in replay_sequence(store, program, trust=True)]
+        kept = [queries.frame_bundle(store, row) for row in queries.compiles(store, 1)]
+        told = _all_of(store)
     assert {(row.status, row.reason) for row in kept if row is not None} == {("complete", "")}
-    assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)
+    assert told == [("identical", "")] * len(told)
     assert told
 
 
@@ -817,10 +821,9 @@ torch.compile(Outer(), backend="eager")(torch.ones(3))
 def test_callers_of_the_same_name_and_resumed_ones_are_no_part_of_a_stack(tmp_path: Path) -> None:
     """Torch prints a function that it made under the name of the one that it goes on with."""
     with Store.open(_record(tmp_path, CALLED_BY_RESUMED), write=True) as store:
-        (program,) = queries.recordings(store)
-        told = [row.verdict for row in replay_sequence(store, program, trust=True)]
+        told = _all_of(store)
     assert len(told) > 2
-    assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)
+    assert told == [("identical", "")] * len(told)
 
 
 ODDITIES = """
@@ -853,9 +856,8 @@ torch.compile(strided, backend="eager")(torch.ones(1, 8, 2, 16, requires_grad=Tr
 def test_iterators_names_and_strides_of_one_row_are_as_they_were(tmp_path: Path) -> None:
     """An attribute is no secret, whatever constant is called a key."""
     with Store.open(_record(tmp_path, ODDITIES), write=True) as store:
-        (program,) = queries.recordings(store)
-        kept = [queries.frame_bundle(store, row) for row in queries.compiles(store, program.id)]
-        told = [row.verdict for row in replay_sequence(store, program, trust=True)]
+        kept = [queries.frame_bundle(store, row) for row in queries.compiles(store, 1)]
+        told = _all_of(store)
     assert {(row.status, row.reason) for row in kept if row is not None} == {("complete", "")}
-    assert [(found.verdict, found.detail) for found in told] == [("identical", "")] * len(told)
+    assert told == [("identical", "")] * len(told)
     assert len(told) >= 3

@@ -542,8 +542,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             for name, value in list(vars(sys.modules.get(module, sys)).items()):
                 if value is obj:
                     return module, name
-                members = getattr(value, "__dict__", None) if _is_of(value, module) else None
-                for inner, member in list(members.items()) if type(members) is dict else ():
+                for inner, member in _members_defined_in(value, module):
                     if member is obj:
                         return module, f"{name}.{inner}"
         return None
@@ -576,9 +575,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return found
 
 
-def _is_of(value: object, module: str) -> bool:
-    """Return whether the class of an object was defined in a module."""
-    return type(value).__module__ == module
+def _members_defined_in(value: object, module: str) -> list[tuple[str, object]]:
+    """Return the members of an object whose class was defined in a module, past its own methods."""
+    if type(value).__module__ != module:
+        return []
+    try:
+        return list(object.__getattribute__(value, "__dict__").items())
+    except AttributeError:  # it has slots
+        return []
 
 
 def _is_kept_once(text: str) -> bool:
