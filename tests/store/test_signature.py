@@ -259,6 +259,19 @@ def test_frames_are_those_of_torch_innermost_first() -> None:
     assert signature.frames == ("torch.b:lower_b", "torch.d:lower_d", "torch.e:lower_e")
 
 
+@pytest.mark.parametrize("callers", range(4))
+def test_a_full_stack_is_the_same_wherever_it_ends(callers: int) -> None:
+    known: dict[str, Callable[[], object]] = {}
+    known["one"] = in_module("torch.one.a", lambda: known["two"]())
+    known["two"] = in_module("torch.two.b", lambda: known["one"]())
+    call = known["one"]
+    for number in range(callers):
+        call = in_module(f"torch.caller{number}.c", call)
+    signature = from_exception(raised(lambda: call() and None), "joint")
+    assert signature.frames == ("torch.one.a:lower_a", "torch.two.b:lower_b")
+    assert signature.message == "maximum recursion depth exceeded"
+
+
 def test_generated_code_has_no_functions_worth_naming() -> None:
     call = in_module("torch._inductor.runtime.compile_tasks." + "c" + "a2" * 25, divide)
     signature = from_exception(raised(lambda: call() and None), "run")

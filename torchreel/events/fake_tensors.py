@@ -24,6 +24,15 @@ class FakeDispatch(EventType, frozen=True):
     """Of the mode: memoised items of an earlier one are void."""
 
 
+class MetaPropagation(EventType, frozen=True):
+    """DTensor worked out the layout of an operator's result, with fake tensors of the whole sizes.
+
+    It keeps the answer for the process.  The operators that it runs for it are not noted.
+    """
+
+    kind = "fake_tensors.propagation"
+
+
 class FakeConversion(EventType, frozen=True):
     """A real tensor was turned into a fake one."""
 

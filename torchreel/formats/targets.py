@@ -21,7 +21,7 @@ import torch._ops
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.formats import autograd_nodes, backward_prologues, numpy_calls
 from torchreel.formats.allowed import functions
-from torchreel.torch_compat import dynamo, fx
+from torchreel.torch_compat import distributed, dynamo, fx
 from torchreel.torch_compat.graph_calls import local_functions
 from torchreel.torch_compat.graph_calls.local_functions import MARK
 from torchreel.torch_compat.operators import dispatcher
@@ -32,7 +32,7 @@ Target = functions.Target
 _NAMESPACES = frozenset({
     "aten", "prims", "prim", "inductor", "quantized", "_quantized", "quantized_decomposed",
     "mkldnn", "mkl", "onednn", "rngprims", "_c10d_functional", "_c10d_functional_autograd",
-    "c10d_functional", "_dtensor", "streams", "bucketing", "fsdp",
+    "c10d_functional", "_dtensor", "device_mesh", "streams", "bucketing", "fsdp",
 })  # fmt: skip
 # Operators of those namespaces that reach outside the process.
 _DENIED_OPERATORS = frozenset(["aten.from_file", "aten._print", "aten.save", "prim.Print"])
@@ -69,7 +69,7 @@ def _describe(target: object) -> str:
 
 
 def _function_name(target: object) -> str | None:
-    if name := autograd_nodes.name_of(target):
+    if name := autograd_nodes.name_of(target) or distributed.name_of(target):
         return name
     if (name := local_functions.local_name(target)) and _is(functions.resolve(name), target):
         return name

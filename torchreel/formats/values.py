@@ -20,11 +20,13 @@ from torch.fx import Node
 from torchreel.errors import UnsupportedError
 from torchreel.formats import symbols, targets
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import shapes
+from torchreel.torch_compat import distributed, shapes
 
 _SYM_TYPES = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}
 _TORCH_CONSTANT = re.compile(r"[a-z][a-z0-9_]*")
 MAX_DEPTH = 100
+_PARTS = "dtensor"
+"""The tag of what specs of distributed tensors consist of: a class and its fields."""
 _ENUMERATIONS = ("CheckpointPolicy",)
 """Enumerations that the compiler leaves in metadata and reads again: the policies of activation
 checkpointing (`recompute`)."""
@@ -54,6 +56,8 @@ def _encode_container(value: object) -> Json:
         return {"size": [encode_value(item) for item in value]}
     if isinstance(value, tuple):
         if type(value) is not tuple:
+            if (parts := _parts(value)) is not None:
+                return parts
             return opaque(value, "a named tuple is rebuilt by its class, which is not resolved")
         return {"t": [encode_value(item) for item in value]}
     if isinstance(value, list):
@@ -83,7 +87,15 @@ def _encode_leaf(value: object) -> Json:
         return {type(value).__name__: value.name}  # type: ignore[attr-defined]
     if isinstance(value, enum.Enum):
         return opaque(value, "an enumeration is not resolved from a store")
+    if (parts := _parts(value)) is not None:
+        return parts
     return _encode_callable(value)
+
+
+def _parts(value: object) -> Json:
+    """Return a placement of a distributed tensor, or a part of its spec; None for all else."""
+    parts = distributed.parts_of(value)
+    return None if parts is None else {_PARTS: [encode_value(part) for part in parts]}
 
 
 def _encode_callable(value: object) -> Json:
@@ -148,6 +160,8 @@ def _decode_tagged(kind: str, data: Json, inner: Callable[[Json], object]) -> ob
 def _decode_list(kind: str, data: list[Json], inner: Callable[[Json], object]) -> object:
     if kind == "t":
         return tuple(inner(item) for item in data)
+    if kind == _PARTS and data:
+        return _of_parts(data[0], [inner(item) for item in data[1:]])
     if kind == "size":
         return torch.Size([inner(item) for item in data])  # type: ignore[misc]
     if kind == "c" and len(data) == 2:
@@ -159,6 +173,13 @@ def _decode_list(kind: str, data: list[Json], inner: Callable[[Json], object]) -
     if kind == "d" and all(isinstance(item, list) and len(item) == 2 for item in data):
         return {inner(item[0]): inner(item[1]) for item in data}  # type: ignore[index]
     raise UnsupportedError(f"unknown kind of value {kind!r}")
+
+
+def _of_parts(name: Json, fields: list[object]) -> object:
+    try:
+        return distributed.of_parts(name, fields)
+    except (AssertionError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UnsupportedError(f"no {name!r:.40} of a distributed tensor is like that") from error
 
 
 def _enumerations() -> dict[str, type[enum.Enum]]:
@@ -212,7 +233,7 @@ def node_refs(tree: Json) -> Iterator[str]:
         for kind, data in tree.items():
             if kind == "n":
                 yield str(data)
-            elif kind in ("t", "d", "slice", "size") or not _is_tag(tree):
+            elif kind in ("t", "d", "slice", "size", _PARTS) or not _is_tag(tree):
                 yield from node_refs(data)
 
 
@@ -223,7 +244,7 @@ def _is_tag(tree: Mapping[str, Json]) -> bool:
 # fmt: off
 _KINDS = frozenset({
     "n", "t", "d", "f", "c", "slice", "dtype", "device", "layout", "memory_format", "ellipsis",
-    "size", "sym", "fn", "range", "const", "opaque",
+    "size", "sym", "fn", "range", "const", "opaque", _PARTS,
 })
 # fmt: on
 
@@ -235,7 +256,7 @@ def map_tree(tree: Json, replace: Callable[[str], Json]) -> Json:
     if isinstance(tree, Mapping):
         if set(tree) == {"n"}:
             return replace(str(tree["n"]))
-        if _is_tag(tree) and next(iter(tree)) not in ("t", "d", "slice", "size"):
+        if _is_tag(tree) and next(iter(tree)) not in ("t", "d", "slice", "size", _PARTS):
             return tree
         return {key: map_tree(value, replace) for key, value in tree.items()}
     return tree

@@ -19,6 +19,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torchreel.torch_compat import distributed
+
 __all__ = ["FakeTensor", "FakeTensorMode"]
 
 
@@ -81,12 +83,20 @@ def is_wrapper_subclass(tensor: torch.Tensor) -> bool:
     return is_traceable_wrapper_subclass(tensor)
 
 
-def own_subclasses() -> dict[str, type[torch.Tensor]]:
-    """Return torch's own wrapper subclasses that a store may name: they only hold other tensors."""
+def own_subclass(name: str) -> type[torch.Tensor] | None:
+    """Return one of torch's own wrapper subclasses that a store may name; None for all others.
+
+    They only hold other tensors, and a DTensor a mesh of devices.
+    """
     from torch.nested._internal.nested_tensor import NestedTensor
     from torch.testing._internal.two_tensor import TwoTensor
 
-    return {f"{cls.__module__}.{cls.__qualname__}": cls for cls in (NestedTensor, TwoTensor)}
+    found: list[type[torch.Tensor]] = [NestedTensor, TwoTensor]
+    if name == distributed.DTENSOR and torch.distributed.is_available():
+        from torch.distributed.tensor import DTensor
+
+        found.append(DTensor)
+    return {f"{cls.__module__}.{cls.__qualname__}": cls for cls in found}.get(name)
 
 
 def is_jagged(cls: type) -> bool:
@@ -338,8 +348,8 @@ def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
     """Dispatch each node of a Dynamo graph on what the nodes before it returned, as Dynamo did.
 
     A node that cannot run so is passed over: it ran otherwise, or not at all, when recorded.  What
-    is not the example value (it has other symbols, say) gives way to that.  Within a transform of
-    torch.func it stays: an example value has no level.
+    is not the example value (it has other symbols, say) gives way to that, if that could be
+    recorded.  Within a transform of torch.func it stays: an example value has no level.
     """
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.node import map_arg
@@ -363,7 +373,8 @@ def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
                     found = node.target(*args, **kwargs)
                 else:
                     found = getattr(args[0], node.target)(*args[1:], **kwargs)
-                if _is_of_a_transform(found) or _is_same(found, node.meta.get("example_value")):
+                recorded = node.meta.get("example_value")
+                if recorded is None or _is_of_a_transform(found) or _is_same(found, recorded):
                     returned[node] = found
 
 

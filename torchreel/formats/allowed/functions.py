@@ -29,7 +29,7 @@ from torchreel.formats import autograd_nodes
 from torchreel.formats.allowed import kinds, members
 from torchreel.formats.allowed.kinds import ValueKind
 from torchreel.patterns import lazy_text
-from torchreel.torch_compat import dynamo
+from torchreel.torch_compat import distributed, dynamo
 from torchreel.torch_compat.graph_calls.local_functions import MARK, local_function
 from torchreel.torch_compat.operators import dispatcher
 
@@ -179,6 +179,9 @@ def resolve(name: str) -> Target | None:
         return getattr(builtins, attribute) if attribute in _BUILTINS else None
     if is_class(name):
         return dispatcher.tensor_classes()[name]
+    if name == distributed.FROM_LOCAL:
+        found = distributed.from_local()
+        return found if callable(found) else None
     if method := method_of(name):
         found = getattr(torch.Tensor, method)
         return found if callable(found) else None

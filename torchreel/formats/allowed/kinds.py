@@ -74,6 +74,8 @@ def item(kind: ValueKind) -> ValueKind:
 
 
 TENSOR = of("tensor")
+MESH = of("device_mesh")
+"""The kind of a mesh of devices: an input of a graph, or cut out of one."""
 NUMBERS = frozenset({"int", "float", "bool", "complex"})
 NO_DATA = frozenset({"module", "function", "opaque"})
 """Of these types nothing is known: such values are handed on, to what they are meant for."""
@@ -88,11 +90,11 @@ _DATA = _COMPUTED | {"str", "dict", "slice", "range", "generator", "ellipsis"}
 DATA = ValueKind(_DATA, _DATA)
 """Any value that is data: what the body of a higher-order operator may be given."""
 
-_PLAIN = frozenset({"dtype", "layout", "memory_format", "device", "ellipsis", "range"})
+_PLAIN = frozenset({"dtype", "layout", "memory_format", "device", "ellipsis", "range", "dtensor"})
 _DESCRIBED = {
     "tensor": "tensor", "subclass": "tensor", "symint": "int", "symfloat": "float",
     "symbool": "bool", "int": "int", "bool": "bool", "float": "float", "str": "str",
-    "NoneType": "NoneType", "generator": "generator",
+    "NoneType": "NoneType", "generator": "generator", "device_mesh": "device_mesh",
 }  # fmt: skip
 
 
@@ -192,5 +194,6 @@ TYPES: dict[str, tuple[type, ...]] = {
     "slice": (slice,), "range": (range,), "ellipsis": (type(Ellipsis),),
     "dtype": (torch.dtype,), "device": (torch.device,), "layout": (torch.layout,),
     "memory_format": (torch.memory_format,), "generator": (torch.Generator,),
+    "device_mesh": (), "dtensor": (),  # nothing is called on these
 }  # fmt: skip
 """The classes that each name of a type stands for."""

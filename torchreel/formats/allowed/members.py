@@ -19,6 +19,7 @@ import torch
 from torchreel.errors import ForbiddenError
 from torchreel.formats.allowed import kinds
 from torchreel.formats.allowed.kinds import NO_DATA, NUMBERS, TYPES, ValueKind
+from torchreel.torch_compat import distributed
 from torchreel.torch_compat.operators import dispatcher
 
 
@@ -49,6 +50,7 @@ _ITEMS = frozenset(f"__{name}__" for name in _words("getitem setitem len contain
 _OF_NUMBERS = _ARITHMETIC | _words("as_integer_ratio bit_length conjugate is_integer")
 _OF_SEQUENCES = _ARITHMETIC | _ITEMS | _words("count index numel sort")
 _OF_TEXT = _ARITHMETIC | _ITEMS | _words("count index split")
+_OF_DTENSORS = frozenset(distributed.METHODS)  # a tensor may be one; others have no such method
 _PLAIN_DATA = _words(  # of dtypes and devices; each is a property or a method without arguments
     "index is_complex is_floating_point is_signed itemsize type"
 )
@@ -67,7 +69,7 @@ def tensor_methods() -> frozenset[str]:
         and callable(getattr_static(torch.Tensor, name))
         and (name in operators or name.removesuffix("_") in operators or name in _CONVERSIONS)
     }
-    return (frozenset(found) | _ARITHMETIC | _ITEMS) - _DENIED_METHODS
+    return (frozenset(found) | _ARITHMETIC | _ITEMS | _OF_DTENSORS) - _DENIED_METHODS
 
 
 @cache
@@ -113,6 +115,8 @@ def _methods(type_name: str) -> frozenset[str]:
 
 
 def _has(type_name: str, member: str) -> bool:
+    if type_name == "tensor" and member in _OF_DTENSORS:
+        return True
     return any(hasattr(cls, member) for cls in TYPES[type_name])
 
 

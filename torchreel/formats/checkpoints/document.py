@@ -28,7 +28,16 @@ from torchreel.formats.tensors.check import check_description
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.fields import INFERENCE
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
-from torchreel.torch_compat import aot, counters, dynamo, fake_tensors, fx, inductor, shapes
+from torchreel.torch_compat import (
+    aot,
+    counters,
+    distributed,
+    dynamo,
+    fake_tensors,
+    fx,
+    inductor,
+    shapes,
+)
 from torchreel.torch_compat.dynamo import Source
 from torchreel.torch_compat.fake_tensors import FakeTensorMode
 
@@ -381,6 +390,8 @@ def _checkpoint(
     extra: Mapping[str, Json],
 ) -> CheckpointDoc:
     env = mode.shape_env if mode is not None else None
+    if (world := distributed.world()) is not None:
+        extra = {**extra, "world": world}
     snapshot = snapshots.encode_shape_env(env or shapes.ShapeEnv())
     return CheckpointDoc(
         entry, partition, graph, inputs, snapshot, tuple(config.encode_config()),

@@ -46,8 +46,8 @@ class FrameCall:
     """The functorch transforms that were open around the frame."""
     levels: list[Json] = field(default_factory=list)
     """The calls that open them again; empty where there are none."""
-    world: list[int] | None = None
-    """The rank of the process and the number of ranks, where it had a process group."""
+    world: list[Any] | None = None
+    """The rank of the process, the number of ranks and its other groups, where it had a group."""
     seed: int | None = None
     """Of torch's default generator."""
     counters: dict[str, int] = field(default_factory=dict)

@@ -2,9 +2,9 @@
 
 Lives here: FX modules (their own `__reduce__` compiles them anew, and traces their code when it is
 loaded, with a tracer that may want more), tensors of wrapper subclasses (their values stay out),
-operators, contexts of an `autograd.Function`, and modules of a class of their own.  Not here: the
-pickle (`recorder.frames.bundles`), which names the functions of this module: they run while a
-bundle is loaded, which needs trust.
+operators, contexts of an `autograd.Function`, process groups, meshes of devices, and modules of a
+class of their own.  Not here: the pickle (`recorder.frames.bundles`), which names the functions of
+this module: they run while a bundle is loaded, which needs trust.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
+from torchreel.formats.tensors import meshes
 from torchreel.formats.tensors.synthetic import with_autograd
-from torchreel.torch_compat import autograd, fake_tensors, fx
+from torchreel.torch_compat import autograd, distributed, fake_tensors, fx
 from torchreel.torch_compat.operators import dispatcher, operator_definitions
 
 _MARKS = "_dynamo_"
@@ -56,6 +57,11 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     if type(obj).__name__ in _ITERATORS and type(obj).__module__ == "builtins":
         # By itself, each is pickled as the iterator of a list.
         return iterator_of, (type(obj).__name__, list(copy.copy(obj)))
+    if (group := distributed.group_name_of(obj)) is not None:
+        return distributed.group_named, (group,)
+    if (mesh := distributed.mesh_of(obj)) is not None and mesh is obj:
+        # It holds the ranks in a tensor, of which the values would stay out.
+        return meshes.make, (meshes.describe(mesh),)
     if (function := autograd.function_of_context(obj)) is not None:
         return autograd.new_context, (function, obj.needs_input_grad), dict(vars(obj))
     return None

@@ -109,6 +109,8 @@ class _Check:
         self, node: NodeDoc, args: Sequence[ValueKind], named: Mapping[str, ValueKind]
     ) -> ValueKind:
         _check_receiver(node)
+        if args[0] == kinds.MESH and node.target == "__getitem__":
+            return _part_of_mesh(node)
         name = members.check_method(node.target, args[0])
         _check_operands([*args, *named.values()], kinds.NO_DATA)
         _check_constructor(name, node) if name == "new" else None
@@ -199,6 +201,8 @@ def _python(node: NodeDoc, args: Sequence[ValueKind]) -> ValueKind:
     if node.kwargs:
         raise ForbiddenError(f"{node.target!r} takes no keywords in a graph")
     _check_count(node, trees)
+    if name == "operator.getitem" and args[0] == kinds.MESH:
+        return _part_of_mesh(node)
     if name in fx.inplace_operators() or name == "builtins.getattr":
         _check_receiver(node)
     if node.target == "fn:builtins.getattr":
@@ -210,6 +214,16 @@ def _python(node: NodeDoc, args: Sequence[ValueKind]) -> ValueKind:
     if any(kind.types == {"str"} for kind in args):
         raise ForbiddenError(f"{node.target!r} is called on a text")
     return kinds.RESULT | kinds.union(map(kinds.item, args))
+
+
+def _part_of_mesh(node: NodeDoc) -> ValueKind:
+    """Return a mesh that is cut out of another by the names of dimensions, which are texts."""
+    _, *names = _sequence(node.args)
+    given = names[0] if len(names) == 1 and not node.kwargs else None
+    listed = given.get("t") if isinstance(given, Mapping) and len(given) == 1 else [given]
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise ForbiddenError(f"a mesh of devices has no part {given!r:.60}")
+    return kinds.MESH
 
 
 def _check_receiver(node: NodeDoc) -> None:

@@ -31,7 +31,7 @@ from torchreel.formats.tensors.synthetic import synthesise
 from torchreel.formats.values import map_tree, node_refs
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json, exact_json, parse_json
-from torchreel.torch_compat import dynamo, fake_tensors, fx, inductor
+from torchreel.torch_compat import distributed, dynamo, fake_tensors, fx, inductor
 from torchreel.torch_compat.graph_calls import activation_checkpoints
 
 __all__ = [
@@ -397,6 +397,8 @@ class _GraphBuilder:
         node.meta.update(self.meta.decode(meta))
         if doc.op == "placeholder":
             node._dynamo_source = sources.decode_source(source)
+            if (mesh := distributed.mesh_of(node.meta.get("example_value"))) is not None:
+                node.type = type(mesh)  # Dynamo says so of inputs that are no tensors
         self.live[doc.name] = node
 
     def _target(self, doc: NodeDoc) -> Any:

@@ -17,10 +17,10 @@ from functools import cache
 import torch
 
 from torchreel.formats import symbols, values
-from torchreel.formats.tensors import sparse
+from torchreel.formats.tensors import meshes, sparse
 from torchreel.formats.tensors.fields import INFERENCE, SEQUENCES
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import fake_tensors, inductor, shapes
+from torchreel.torch_compat import distributed, fake_tensors, inductor, shapes
 from torchreel.torch_compat.fake_tensors import FakeTensor
 
 MAX_LITERAL = 8  # elements; Inductor inlines 1-d constants of up to eight
@@ -53,6 +53,8 @@ class Encoder:
             return {"k": type(value).__name__, "v": values.encode_value(value)}
         if isinstance(value, torch.Generator):
             return {"k": "generator", "device": str(value.device)}
+        if (mesh := distributed.mesh_of(value)) is not None:
+            return {**meshes.describe(mesh), **({"fake": True} if mesh is not value else {})}
         return {"k": "opaque", **values.opaque(value, "no description for this type")["opaque"]}  # type: ignore[dict-item]
 
     def _tensor(self, tensor: torch.Tensor, literal: bool) -> Json:

@@ -14,7 +14,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import symbols, values
-from torchreel.formats.tensors import subclasses
+from torchreel.formats.tensors import meshes, subclasses
 from torchreel.formats.tensors.fields import (
     SEQUENCES,
     SYMBOLIC,
@@ -28,7 +28,7 @@ from torchreel.formats.tensors.fields import (
     options_of,
 )
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import fake_tensors, shapes
+from torchreel.torch_compat import distributed, fake_tensors, shapes
 from torchreel.torch_compat.fake_tensors import FakeTensorMode
 from torchreel.torch_compat.shapes import ShapeEnv, SymNode
 
@@ -105,6 +105,9 @@ class Decoder:
             return values.decode_value(description.get("v"), no_leaf)
         if kind == "generator":
             return torch.Generator(str(description.get("device", "cpu")))
+        if kind == meshes.KIND:
+            mesh = meshes.make(description)
+            return distributed.stand_in(mesh, self.mode) if description.get("fake") else mesh
         raise UnsupportedError(
             f"an input of type {description.get('type', kind)} has no portable form: "
             f"{description.get('reason', 'unknown kind')}"
@@ -124,10 +127,18 @@ class Decoder:
     def _subclass(self, description: Mapping[str, Json]) -> torch.Tensor:
         inner = each_of(inner_of(description), self.fake, self._objects)
         size, stride, _ = self._layout(description)
-        context = values.decode_value(description.get("context"), no_leaf)
+        context = values.decode_value(description.get("context"), self._number_of_context)
         with self.mode, shapes.suppress_guards(self.env), torch.no_grad():
             whole = subclasses.unflatten(str(description["type"]), inner, context, size, stride)
-        return self._autograd(whole, description)
+        made = self._autograd(whole, {**description, "parameter": False})
+        # torch says so of the very tensor: `Parameter` would make another one of it.
+        made._is_param = bool(description.get("parameter"))
+        return made
+
+    def _number_of_context(self, kind: str, data: Json) -> object:
+        if kind == "sym" and isinstance(data, Mapping):
+            return self.symbolic(str(data.get("type")), data.get("expr"))
+        return no_leaf(kind, data)
 
     def _autograd(self, plain: torch.Tensor, description: Mapping[str, Json]) -> torch.Tensor:
         """Give a fake tensor the leaf state, and the kind, of the recorded tensor."""

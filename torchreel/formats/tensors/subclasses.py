@@ -15,7 +15,7 @@ import torch
 
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import fake_tensors
+from torchreel.torch_compat import distributed, fake_tensors
 
 _REFUSALS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
@@ -46,7 +46,7 @@ def resolve(name: str) -> Any:
     Raises `UntrustedError` for one that is not loaded here, `UnsupportedError` for one of torch's
     that is no plain wrapper.
     """
-    own = fake_tensors.own_subclasses().get(name)
+    own = fake_tensors.own_subclass(name)
     if own is not None:
         return own
     if name.partition(".")[0] == "torch":
@@ -68,7 +68,7 @@ def _loaded(cls: type) -> Iterator[type]:
 
 
 def unflatten(
-    name: str, inner: Mapping[str, object], context: object, size: object, stride: object
+    name: str, inner: Mapping[str, object], context: object, size: Any, stride: Any
 ) -> torch.Tensor:
     """Return a tensor of the class of that name.
 
@@ -76,7 +76,9 @@ def unflatten(
     """
     cls = resolve(name)
     try:
-        made = cls.__tensor_unflatten__(dict(inner), context, size, stride)
+        made = cls.__tensor_unflatten__(
+            dict(inner), context, distributed.outer_size(context, size), tuple(stride)
+        )
     except _REFUSALS as error:
         raise UnsupportedError(
             f"a tensor of class {name!r:.80} can't be made: {error!s:.200}"

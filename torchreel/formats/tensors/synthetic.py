@@ -15,7 +15,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import symbols, values
-from torchreel.formats.tensors import sparse, subclasses, view_bases
+from torchreel.formats.tensors import meshes, sparse, subclasses, view_bases
 from torchreel.formats.tensors.fields import (
     SYMBOLIC,
     each_of,
@@ -143,6 +143,8 @@ class _Synthesis:
             return values.decode_value(description.get("v"), no_leaf)
         if kind == "generator":
             return torch.Generator(str(description.get("device", "cpu"))).manual_seed(0)
+        if kind == meshes.KIND:
+            return meshes.make(description)
         raise UnsupportedError(f"no real value can be made for an input of kind {kind!r}")
 
     def _tensor(self, description: Mapping[str, Json]) -> torch.Tensor:
@@ -212,10 +214,15 @@ class _Synthesis:
         inner = each_of(inner_of(description), self.value, self._objects)
         size = [self._int(item) for item in list_of(description.get("size"))]
         stride = [self._int(item) for item in list_of(description.get("stride"))]
-        context = values.decode_value(description.get("context"), no_leaf)
+        context = values.decode_value(description.get("context"), self._number_of_context)
         with torch.no_grad():
             whole = subclasses.unflatten(str(description["type"]), inner, context, size, stride)
         return with_autograd(whole, description)
+
+    def _number_of_context(self, kind: str, data: Json) -> object:
+        if kind == "sym" and isinstance(data, Mapping):
+            return self._int(data.get("expr"))
+        return no_leaf(kind, data)
 
     def _strided(
         self, description: Mapping[str, Json], size: list[int], options: dict[str, object]

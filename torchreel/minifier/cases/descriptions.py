@@ -13,10 +13,17 @@ from functools import lru_cache
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.documents.jsontypes import Json, canonical_json
+from torchreel.torch_compat.distributed import DTENSOR
 
 _SYMBOL = re.compile(r"(?<![\w.$\"])[A-Za-z_]\w*(?!\w*\()")
 _UNBACKED = re.compile(r"zuf\d+|u\d+")
 _SYMBOLIC = ("symint", "symfloat", "symbool")
+# What one value has in common with another that can stand in its place, by its kind.
+_DECIDE = {
+    "tensor": ("size", "dtype", "device", "layout"),
+    "subclass": ("type", "size", "dtype", "device", "context"),
+    "device_mesh": ("device", "ranks", "names", "groups"),
+}
 # What ties a value to others, or to how it was made: a fresh input has none of it.
 _TIES = ("storage", "storage_size", "item", "data", "parameter")
 
@@ -62,9 +69,10 @@ def compatible(one: Json, other: Json, *, loose: bool = False) -> bool:
     a, b = as_object(one), as_object(other)
     if a.get("k") != b.get("k") or not a:
         return False
-    if a.get("k") != "tensor":
-        return a.get("k") in (*_SYMBOLIC, "int", "float", "bool")
-    keys = ("layout",) if loose else ("size", "dtype", "device", "layout")
+    kind = str(a["k"])
+    if kind not in _DECIDE:
+        return kind in (*_SYMBOLIC, "int", "float", "bool")
+    keys = ("layout",) if loose and kind == "tensor" else _DECIDE[kind]
     return all(a.get(key) == b.get(key) for key in keys)
 
 
@@ -77,7 +85,7 @@ def likeness(value: Json) -> str | None:
     if not compatible(value, value):
         return None
     fields = as_object(value)
-    keys = ("k", "size", "dtype", "device", "layout") if is_tensor(value) else ("k",)
+    keys = ("k", *_DECIDE.get(str(fields["k"]), ()))
     return canonical_json([fields.get(key) for key in keys]).decode("utf-8", "surrogatepass")
 
 
@@ -91,7 +99,12 @@ def as_input(value: Json) -> Json:
 
     None where there is none.
     """
-    if not is_tensor(value) or as_object(value).get("layout") != "strided":
+    fields = as_object(value)
+    if fields.get("k") == "device_mesh":
+        return {key: item for key, item in fields.items() if key != "fake"}
+    if fields.get("k") == "subclass":
+        return _part_as_input(fields)
+    if not is_tensor(value) or fields.get("layout") != "strided":
         return None
     kept: Mapping[str, Json] | None = {k: v for k, v in as_object(value).items() if k not in _TIES}
     if any(_UNBACKED.fullmatch(name) for name in symbols_of(kept)):
@@ -100,6 +113,17 @@ def as_input(value: Json) -> Json:
         return None
     flags: Json = [flag for flag in as_list(kept.get("flags")) if flag != "zero"]
     return {**kept, "offset": 0, "leaf": True, "parameter": False, "flags": flags}
+
+
+def _part_as_input(fields: Mapping[str, Json]) -> Json:
+    """Return the description of a fresh distributed tensor; None for one of another class.
+
+    What those hold may mean something: where the rows of a jagged tensor begin, for one.
+    """
+    inner = {name: as_input(held) for name, held in as_object(fields.get("inner")).items()}
+    if fields.get("type") != DTENSOR or None in inner.values():
+        return None
+    return {**fields, "inner": inner, "leaf": True, "parameter": False}
 
 
 def _with_numbers(fields: Mapping[str, Json]) -> Mapping[str, Json] | None:

@@ -42,7 +42,7 @@ class Reshape(CaseEdit):
         node, by = known[self.node], known[self.by]
         inputs = _inputs_like(case, by)
         made = as_object(as_input(node.value))
-        if not inputs or not made:
+        if not inputs or "stride" not in made:
             return None
         editor = GraphEditor(case.graph, case.checkpoint.inputs)
         editor.substitute(node.name, {"n": by.name})

@@ -167,6 +167,8 @@ def _inductor(case: Case) -> list[str]:
 def _fakes(case: Case) -> list[str]:
     """Return the lines of fake inputs: static, or with the recorded dimensions dynamic."""
     dims = settings.dynamic_dims(case)
+    if any(as_object(case.checkpoint.inputs[place]).get("k") == "subclass" for place in dims):
+        raise UnsupportedError("a graph is not given tensors of a subclass with dynamic sizes")
     if not dims:
         return ["fakes = [", *_static(case), "]"]
     lines = [

@@ -16,10 +16,11 @@ from torchreel.escaping.python import literal
 from torchreel.formats import symbols, values
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.shape_env import snapshots
-from torchreel.formats.tensors import sparse, view_bases
+from torchreel.formats.tensors import meshes, sparse, view_bases
 from torchreel.formats.tensors.fields import evaluate_hint
 from torchreel.formats.tensors.synthetic import COUNTING, COUNTING_NUMBERS, POSITIVE
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous
+from torchreel.minifier.scripts import distributed
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 
@@ -36,11 +37,14 @@ class InputLines:
         self._table = snapshots.decode_symbols(doc.shape_env)
         self._hints = doc.hints
         self._descriptions = [as_object(value) for value in descriptions]
-        self._users = view_bases.with_bases(descriptions)
-        self._roots = view_bases.roots(descriptions)
+        held = [*self._descriptions, *distributed.parts(self._descriptions)]
+        self._users = view_bases.with_bases(held)
+        self._roots = view_bases.roots(held)
         self._storages: dict[int, tuple[Json, int]] = {}
         """The dtype and the number of elements of each storage that has a line."""
         self._bases: dict[int, str] = {}
+        self._meshes: dict[str, str] = {}
+        """The names of meshes that have a line, by their expressions."""
 
     def lines(self, names: Sequence[str]) -> Iterator[str]:
         """Return one line per value, or two where it needs a storage or a view."""
@@ -57,8 +61,30 @@ class InputLines:
             yield f"{name} = {spelling.constant(description.get('v'))}"
         elif kind == "generator":
             yield f"{name} = torch.Generator()"
+        elif kind == meshes.KIND:
+            yield f"{name} = {self._mesh(description)}"
+            self._meshes.setdefault(distributed.mesh(description), name)
+        elif kind == "subclass":
+            yield from self._distributed(name, description)
         else:
             raise UnsupportedError(f"no line of source makes an input of kind {kind!r}")
+
+    def _mesh(self, description: Mapping[str, Json]) -> str:
+        """Return a mesh, by the name of the input that is the same."""
+        text = distributed.mesh(description)
+        return self._meshes.get(text, text)
+
+    def _distributed(self, name: str, description: Mapping[str, Json]) -> Iterator[str]:
+        """Write a distributed tensor, and before it the part that this process has."""
+        inner = as_object(description.get("inner"))
+        local, mesh = as_object(inner.get("_local_tensor")), as_object(inner.get("device_mesh"))
+        sizes = [
+            [self._int(item) for item in as_list(value.get("size"))]
+            for value in (description, local)
+        ]
+        whole = distributed.tensor(name, self._mesh(mesh), description, *sizes)
+        yield from self._tensor(name, local)
+        yield f"{name} = {self._finished(whole, description, [])}"
 
     def _scalar(self, description: Mapping[str, Json]) -> str:
         python = {"symint": int, "symfloat": float, "symbool": bool}[str(description["k"])]

@@ -20,6 +20,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier
 from torchreel.formats import targets
 from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.torch_compat import distributed
 from torchreel.torch_compat.graph_calls.local_functions import MARK
 
 _LONGEST = 41  # characters
@@ -38,6 +39,7 @@ _USED = """
     fake gm g root graph dynamic result outputs print list dict tuple slice range complex
     float int bool sum isinstance zip enumerate while_loop checkpoint self
     getattr abs len min max pow round divmod time os cProfile logging warnings re resource metrics
+    DeviceMesh DTensor FakeStore Partial Replicate Shard
     counters GraphLowering ShapeEnv contexts CheckpointPolicy create_selective_checkpoint_contexts
 """
 RESERVED = frozenset(_USED.split()) | frozenset(
@@ -118,5 +120,7 @@ def public_target(target: str, imports: tuple[str, ...] = ()) -> str:
         )
     if MARK in target:
         raise UnsupportedError(f"the graph calls {target:.120}, which has no name")
+    if target == f"fn:{distributed.FROM_LOCAL}":
+        return "fn:DTensor.from_local"
     name = _public().get(id(function)) if target.startswith("fn:torch.") else None
     return f"fn:{name}" if name else target

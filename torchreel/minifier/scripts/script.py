@@ -25,7 +25,7 @@ from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.resizing import resized_checkpoints
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.oracle.predicates import Predicate, parse_predicate
-from torchreel.minifier.scripts import graphs, measuring, operators, settings, sharing
+from torchreel.minifier.scripts import distributed, graphs, measuring, operators, settings, sharing
 from torchreel.minifier.scripts.functions import INDENT, Function, derived_sizes, function
 from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.minifier.scripts.measuring import measuring_lines, recompiling_lines
@@ -52,6 +52,7 @@ _IMPORTS = {
     "tree_leaves": "from torch.utils._pytree import tree_leaves",
     "tree_map_only": "from torch.utils._pytree import tree_map_only",
     **measuring.IMPORTS,
+    **distributed.IMPORTS,
 }
 _MODULES = ("math", "operator", "faulthandler", "resource", *measuring.MODULES)
 _IMPORT = re.compile(r"^import ([\w.]+)$", re.MULTILINE)
@@ -115,7 +116,8 @@ def compile_form(
 
 def _set(case: Case) -> list[str]:
     """Return True if a script sets something for the whole process, as no test may."""
-    return [*settings.config_lines(case), *settings.ambient_lines(case)]
+    before = [*settings.config_lines(case), *settings.ambient_lines(case)]
+    return [*before, *distributed.world_lines(case)]
 
 
 RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponential|seed")
@@ -218,10 +220,22 @@ def _import_lines(body: str, imports: Sequence[str], known: Sequence[str]) -> li
     names -= set(re.findall(r"\w+", " ".join(known)))
     assigned = (node.targets[0] for node in program.body if isinstance(node, ast.Assign))
     configs = {match[1] for node in assigned if (match := _CONFIG.match(ast.unparse(node)))}
-    extra = [line for name, line in _IMPORTS.items() if name in names]
+    extra = _joined(line for name, line in _IMPORTS.items() if name in names)
     standard = [f"import {name}" for name in sorted(names.intersection(_MODULES))]
     others = [f"import {name}" for name in ("torch", *sorted(configs), *imports)]
     return [*standard, *([""] if standard else []), *others, *extra]
+
+
+def _joined(imports: Iterable[str]) -> list[str]:
+    """Return imports; names from one module in one line."""
+    found: dict[str, list[str]] = {}
+    for line in imports:
+        module, joined, name = line.partition(" import ")
+        found.setdefault(module, []).extend([name] if joined else [])
+    return [
+        f"{module} import {', '.join(sorted(names))}" if names else module
+        for module, names in found.items()
+    ]
 
 
 def waiting(scripts: Iterable[Script], signature: Signature, seconds: float) -> Iterator[Script]:

@@ -24,6 +24,7 @@ from torchreel.events.fake_tensors import (
     FakeFallback,
     FakeMemo,
     FakeMismatch,
+    MetaPropagation,
 )
 from torchreel.formats.deferred import Piece
 from torchreel.recorder.attach import PASS, AttachPoint, Call, Events, Probe, Tap, Visit
@@ -46,7 +47,12 @@ INFER = AttachPoint(
 FUNCTORCH = AttachPoint(
     "torch._C._functorch", "is_functorch_wrapped_tensor", "tensors that are not to be looked into"
 )
-ATTACH_POINTS = (DISPATCH, CONVERT, FALLBACK, INFER, FUNCTORCH)
+PROPAGATION = AttachPoint(
+    "torch.distributed.tensor._sharding_prop",
+    "ShardingPropagator._propagate_tensor_meta_non_cached",
+    "operators that DTensor runs on fake tensors of whole sizes",
+)
+ATTACH_POINTS = (DISPATCH, CONVERT, FALLBACK, INFER, FUNCTORCH, PROPAGATION)
 
 EVENTS: Events = {
     FakeDispatch: (DISPATCH,),
@@ -55,6 +61,7 @@ EVENTS: Events = {
     FakeFailure: (DISPATCH, CONVERT),
     FakeFallback: (FALLBACK,),
     FakeMismatch: (INFER,),
+    MetaPropagation: (PROPAGATION,),
 }
 
 _MEMOS = {
@@ -97,6 +104,7 @@ class _Running:
 class _Thread(threading.local):
     def __init__(self) -> None:
         self.running: list[_Running] = []
+        self.propagating = 0
         self.hits = self.misses = self.bypassed = 0
         self.bypasses: dict[str, int] = {}
         self.failed = Written()
@@ -143,7 +151,7 @@ def _describe() -> ModuleType:
 
 def _before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running | object:
     mode, op = type(args[0]), _describe().op_name(args[1])
-    if op in QUERIES:
+    if op in QUERIES or _here.propagating:
         return PASS
     if _here.running:
         _here.look(mode)
@@ -237,6 +245,29 @@ def _note_memo(recorder: Recorder, name: str, tensor: Any, memo: str, before: _M
         recorder.note(
             FakeMemo(memo=memo, reused=reused, value=value, version=version, epoch=epoch), name
         )
+
+
+def is_propagating() -> bool:
+    """Return whether this thread works a layout out for DTensor."""
+    return _here.propagating > 0
+
+
+def _propagates(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    _here.propagating += 1
+    return None
+
+
+def _propagated(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: Any,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    _here.propagating -= 1
+    if recorder.spans.here.stack:  # in a compile: it is done in eager mode as well
+        recorder.note(MetaPropagation(), _describe().op_name(args[1].op))
 
 
 def _find(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -348,4 +379,5 @@ PROBES = (
     Tap(CONVERT, _converted, _find),
     Probe(FALLBACK, _fallback),
     Tap(INFER, _infer),
+    Tap(PROPAGATION, _propagated, _propagates),
 )

@@ -34,7 +34,17 @@ from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.replay.accuracy.comparison import tensors_of
 from torchreel.replay.child import objects, pieces
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import aot, configs, dynamo, fake_tensors, fx, inductor, shapes
+from torchreel.store.reading.typed import convert
+from torchreel.torch_compat import (
+    aot,
+    configs,
+    distributed,
+    dynamo,
+    fake_tensors,
+    fx,
+    inductor,
+    shapes,
+)
 from torchreel.torch_compat.counters import (
     set_aot_counter,
     set_checkpoint_counter,
@@ -130,6 +140,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     # The program's own code is in no comment that the compiler writes.
     names.check_comment({k: v for k, v in doc.extra.items() if k != objects.KEY})
     dispatcher.register_operators()
+    _impose_world(doc.extra.get("world"))
     stand_in_for(doc)
     objects.load_classes(doc, trust=trust)
     table = snapshots.decode_symbols(doc.shape_env)
@@ -162,6 +173,21 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     shapes.forget_answers()
     answers.restore(env, doc.extra.get("shape_answers"), table)
     return Restored(doc, graph, inputs, mode, env, lost, table, request)
+
+
+def _impose_world(world: Json) -> None:
+    """Make the process groups of the recorded process, which send nothing here."""
+    if world is None:
+        return
+    try:
+        rank, size, groups = convert(world, tuple[int, int, list[tuple[str, list[int]]]])
+        if not 0 <= rank < size <= distributed.MOST_RANKS or len(groups) > distributed.MOST_RANKS:
+            raise ValueError(f"rank {rank} of {size}")
+        distributed.impose_world(rank, size, groups)
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedError(
+            f"no process groups are like the recorded ones: {error!s:.200}"
+        ) from error
 
 
 def _request(

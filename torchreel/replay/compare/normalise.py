@@ -52,6 +52,9 @@ _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}\b")
 # In code only as a whole `repr`: Inductor writes the functions of a pattern into its assertions.
 _REPR_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]{6,16}(?=>)")
 
+# What Python did when its stack was full: which function that was, depends on all that called it.
+_STACK_END = re.compile(r"(?<=maximum recursion depth exceeded) (?:while|in) [\w ]+")
+
 # Where a library is installed is the machine's: `/home/me/.venv/lib/python3.11/site-packages/`, or
 # torch's own source tree.
 _INSTALLED = re.compile(
@@ -121,7 +124,7 @@ def canonical_text(text: str) -> str:
     text = _GUARD_FOLDER.sub("", _GRAPH_ID.sub("# graph id", canonical_code(text)))
     text = _GENERATED_FILE.sub("<eval_with_key>", text)
     text = _LINE_FOR_CACHE.sub("N", text)
-    return _ADDRESS.sub("<address>", text)
+    return _STACK_END.sub("", _ADDRESS.sub("<address>", text))
 
 
 def _guard_texts(texts: Json) -> Json:
@@ -197,6 +200,11 @@ class Canonical:
         if self.payload is not None:
             yield "payload:"
             yield from self.payload.splitlines()
+
+
+def _message(text: str) -> str:
+    """Return any text of an event: an object that prints as its address may be named in it."""
+    return _STACK_END.sub("", _REPR_ADDRESS.sub("<address>", installed(text)))
 
 
 def _lines(path: str, value: Json) -> Iterator[str]:
@@ -292,8 +300,7 @@ class Normaliser:
             return [_guard_texts(item) for item in value]
         if isinstance(value, str) and key in TEXT_FIELDS:
             return canonical_text(value)
-        # An object that prints as its address may be named anywhere, in a message above all.
-        return _REPR_ADDRESS.sub("<address>", installed(value)) if isinstance(value, str) else value
+        return _message(value) if isinstance(value, str) else value
 
     def _number(self, space: str, value: Json, around: Mapping[str, Json]) -> Json:
         if isinstance(value, list):

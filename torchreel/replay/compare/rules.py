@@ -18,7 +18,7 @@ from typing import Protocol
 
 from torchreel.events.aot import AOTMetadata, LateBackward
 from torchreel.events.backends import BackendCall, BackendReturn, BackendVerify, PieceArtifact
-from torchreel.events.fake_tensors import FakeDispatch, FakeMemo
+from torchreel.events.fake_tensors import FakeDispatch, FakeMemo, MetaPropagation
 from torchreel.events.frames import CacheMiss, CacheSize, FrameSkip, Recompile
 from torchreel.events.inductor import CppCompile
 from torchreel.events.nondeterminism import (
@@ -134,9 +134,11 @@ SCOPES: Mapping[str, Scope] = {
 }
 
 FAKE_INPUTS = "fake inputs"
+SHARDING = "sharding propagation"
 EARLIER = "earlier compiles"
 SKIPPED = "frames of the compiler"
 CLASSES: Mapping[str, str] = {
+    SHARDING: "DTensor keeps for the process what it has worked out of an operator's result",
     "times": "when timed regions began and ended",
     "file numbers": "a process names each file of its stacks once, when it first meets it",
     "fake-tensor cache": "what an operator returns comes from a cache of the process, or is worked "
@@ -248,6 +250,7 @@ EXCUSES: tuple[Excuse, ...] = (
     # What standalone_compile made can be kept: a replay makes nothing to keep.
     Excuse("caches", PieceArtifact.kind),
     Excuse("C++ compiler", CppCompile.kind),
+    Excuse(SHARDING, MetaPropagation.kind),
     Excuse("epochs", FakeDispatch.kind, fields=("epoch",)),
     Excuse("epochs", FakeMemo.kind, fields=("epoch",)),
     Excuse(FAKE_INPUTS, AOTMetadata.kind, fields=("config.dynamic_shapes",)),

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchreel.events.fake_tensors import FakeDispatch
+from torchreel.events.inductor import CppCompile
 from torchreel.events.shape_env import ShapeEnvCheckpoint
 from torchreel.replay.compare.normalise import torch_file
 from torchreel.replay.compare.rules import FAKE_INPUTS, ONCE, Excuse, Scope, Seen
@@ -98,6 +99,8 @@ class EventSelection:
             self._look_for_mark(event)
             return None
         stage = event.stage
+        if stage is None and event.kind == CppCompile.kind:
+            return None  # of a thread that compiles code, while its graph goes on
         if self._alone and (stage in self._others or _is_of_aot(event)):
             self._ended = True
             return None

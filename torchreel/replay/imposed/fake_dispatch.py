@@ -104,13 +104,14 @@ def around_fake_dispatch(
 ) -> Iterator[None]:
     """Run each operator of fake modes in `follow(name)`, and `prepare` the cache for its lookup."""
     from torchreel.recorder.event_log.describe import op_name
-    from torchreel.recorder.probes.fake_tensors import QUERIES
+    from torchreel.recorder.probes.fake_tensors import QUERIES, is_propagating
 
     dispatch, cached = FakeTensorMode.dispatch, FakeTensorMode._cached_dispatch_impl
 
     def following(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> object:
         name = op_name(func)
-        with contextlib.nullcontext() if name in QUERIES else follow(name):
+        unseen = name in QUERIES or is_propagating()
+        with contextlib.nullcontext() if unseen else follow(name):
             return dispatch(mode, func, *args, **kwargs)
 
     def looking_up(mode: FakeTensorMode, func: Any, *args: Any) -> object:
@@ -118,7 +119,7 @@ def around_fake_dispatch(
             return cached(mode, func, *args)
 
         found = _fake_cache_entry(mode, func, args[1], args[2])
-        if found is not None:
+        if found is not None and not is_propagating():
             prepare(CacheLookup(*found, run))
         return run()
 

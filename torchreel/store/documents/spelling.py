@@ -202,6 +202,8 @@ def _tagged(kind: str, data: Json, name_of: NameOf, depth: int) -> str:
             return f"{{{', '.join(texts)}}}"
         case "size":
             return f"torch.Size([{_joined(_sequence(data), name_of, depth)}])"
+        case "dtensor" if (parts := _sequence(data)) and is_identifier(str(parts[0])):
+            return f"{parts[0]}({_joined(parts[1:], name_of, depth)})"
         case "slice" | "range":
             return f"{kind}({_joined(_sequence(data), name_of, depth)})"
     return _leaf(kind, data, name_of)

@@ -8,6 +8,7 @@ not imported here: exceptions are known by the names of their types and by their
 """
 
 import signal as signals
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -67,6 +68,9 @@ _PLUMBING = frozenset(
 
 _COMPILE_ERROR = ("CppCompileError",)
 
+_RECURSION = "RecursionError"
+# A function that is so often on the stack takes part in a recursion; others call it now and then.
+_RECURS = 20
 # More tells nothing: the innermost decides, the next two help a person.
 _FRAMES = 3
 
@@ -165,6 +169,8 @@ def from_chain(raised: Sequence[Raised], stage: str, partition: str = "") -> Sig
     # Dynamo says the same of whatever the program raised, and names that in the cause.
     texts = [*(error.text for error in chain[1:] if _OBSERVED in error.bases), chain[0].text]
     message = "\n".join(map(normalise_message, texts))
+    if _RECURSION in chain[0].bases:
+        message = message.partition(" while ")[0].partition(" in ")[0]  # where it happened to end
     return Signature("exception", stage, partition, types, _frames(chain), message)
 
 
@@ -231,10 +237,21 @@ def _frames(chain: Sequence[Raised]) -> tuple[str, ...]:
     """
     for error in reversed(chain):
         frames = [name for place in error.frames if (name := _frame_name(*place))]
+        if _RECURSION in error.bases:
+            frames = _recurring(frames) or frames
         telling = [name for name in frames if not _is_plumbing(name)] or frames
         if telling:
             return tuple(telling[: -_FRAMES - 1 : -1])
     return ()
+
+
+def _recurring(frames: Sequence[str]) -> list[str]:
+    """Return the functions of a recursion, the one that begins it last.
+
+    In which of them the stack ends is chance: it depends on all that called the first.
+    """
+    times = Counter(frames)
+    return [name for name in reversed(times) if times[name] >= _RECURS]
 
 
 def _frame_name(module: str, function: str) -> str | None:

@@ -58,6 +58,9 @@ _FROM = {
     "torch._inductor.compile_fx": _words("compile_fx_inner"),
     "torch._inductor.virtualized": _words("V"),
     "torch.fx.passes.fake_tensor_prop": _words("FakeTensorProp"),
+    "torch.testing._internal.distributed.fake_pg": _words("FakeStore"),
+    "torch.distributed.device_mesh": _words("DeviceMesh"),
+    "torch.distributed.tensor": _words("DTensor Partial Replicate Shard"),
 }
 _BUILTINS = _words(
     "abs any bool complex divmod enumerate float getattr int isinstance iter len list dict tuple "
@@ -82,6 +85,7 @@ _PATHS = _words(
     "torch._dynamo.utils.numpy_operator_wrapper torch.sparse_coo torch.sparse_csr torch.sparse_csc "
     "torch.sparse_bsr torch.sparse_bsc CheckpointPolicy.MUST_SAVE CheckpointPolicy.PREFER_SAVE "
     "CheckpointPolicy.MUST_RECOMPUTE CheckpointPolicy.PREFER_RECOMPUTE "
+    "torch.distributed.init_process_group DTensor.from_local "
     "CheckpointPolicy.MUST_CPU_OFFLOAD CheckpointPolicy.PREFER_CPU_OFFLOAD"
 )
 _METHOD_OF_ARRAYS = "torch._dynamo.utils.numpy_method_wrapper"
