@@ -100,7 +100,9 @@ class Range:
         self.doc = self._recorded()
         self.document = json.loads(self.doc.to_bytes())
         self.given = [n for n in self.document["graph"]["nodes"] if n["op"] == "placeholder"]
-        types = {"symint": "int", "tensor": "tensor"}
+        types = {
+            "symint": "int", "tensor": "tensor", "subclass": "tensor", "device_mesh": "mesh",
+        }  # fmt: skip
         self.inputs = {
             node["name"]: types[described["k"]]
             for node, described in zip(self.given, self.document["inputs"], strict=True)
@@ -109,24 +111,35 @@ class Range:
         self.witness = Witness(MARK)
 
     def _recorded(self) -> Any:
-        """The checkpoint of a compile with symbolic sizes, floats, integers and booleans."""
+        """The checkpoint of a compile with symbolic sizes, floats, integers and booleans.
+
+        And with a distributed tensor of one rank of two, and its mesh.
+        """
         import torch._dynamo
+        from torch.distributed.tensor import DTensor, Replicate, Shard, init_device_mesh
 
         from torchreel.formats.checkpoints.document import CheckpointDoc, graph_checkpoint
+        from torchreel.torch_compat import distributed
 
         torch = self.torch
+        distributed.impose_world(0, 2)
+        mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("a", "b"))
+        sharded = DTensor.from_local(torch.ones(2, 2), mesh, [Shard(0), Replicate()])
         docs = []
 
         def backend(gm: Any, inputs: Any) -> Any:
             docs.append(CheckpointDoc.from_bytes(graph_checkpoint(gm, inputs).to_bytes()))
             return gm.forward
 
-        def function(x: Any, y: Any, i: Any, b: Any, c: Any) -> Any:
-            return x.sum() + y.sum() * x.size(0) + i.sum() + b.sum() + c.sum()
+        def function(x: Any, y: Any, i: Any, b: Any, c: Any, d: Any, mesh: Any) -> Any:
+            whole = d.redistribute(mesh, [Replicate(), Replicate()]).to_local()
+            return x.sum() + y.sum() * x.size(0) + i.sum() + b.sum() + c.sum() + whole.sum()
 
         torch._dynamo.mark_dynamic(x := torch.ones(3, 2), 0)
         others = (torch.ones(2, 2), torch.ones(3, dtype=torch.int64), torch.ones(2, 2) > 0)
-        torch.compile(function, backend=backend)(x, *others, torch.ones(2, dtype=torch.complex64))
+        torch.compile(function, backend=backend)(
+            x, *others, torch.ones(2, dtype=torch.complex64), sharded, mesh
+        )  # fmt: skip
         return docs[0]
 
     def _warm(self) -> None:

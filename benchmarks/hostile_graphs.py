@@ -21,7 +21,7 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.formats import numpy_calls, targets
 from torchreel.formats.allowed import functions, members
-from torchreel.torch_compat import dynamo
+from torchreel.torch_compat import distributed, dynamo
 from torchreel.torch_compat.operators import dispatcher
 
 MARK = "canary_7c1e"
@@ -63,9 +63,17 @@ FUNCTIONS = [
 CONSTANTS: list[Any] = [
     0, 1, 2, -1, True, None, {"f": "0x1.0p-1"}, {"dtype": "float32"}, {"device": "cpu"},
     [1, 2], {"t": [2, 2]}, {"slice": [0, 1, None]}, {"c": ["0x1.0p0", "0x0.0p0"]},
-    {"ellipsis": True},
+    {"ellipsis": True}, {"dtensor": ["Shard", 0]}, {"dtensor": ["Partial", "sum"]},
 ]  # fmt: skip
-_NAMESPACES = ("aten", "aten", "aten", "prims", "inductor", "quantized_decomposed")
+_NAMESPACES = (
+    "aten", "aten", "aten", "prims", "inductor", "quantized_decomposed", "_dtensor", "device_mesh",
+    "_c10d_functional",
+)  # fmt: skip
+PLACEMENTS: list[Any] = [
+    ["Replicate"], ["Shard", 0], ["Shard", -7], ["Partial", "sum"], ["Partial", MARK],
+    ["_StridedShard", 0, 2], ["_MaskPartial", None, {"size": [2]}, 0], ["TensorMeta", 1, 1, 1],
+    ["MaskBuffer"], ["Shard", [MARK]],
+]  # fmt: skip
 
 Node = dict[str, Any]
 
@@ -176,8 +184,17 @@ class Attacker:
 
     def _step(self) -> None:
         kind = self.random.choices(
-            ["operator", "function", "method", "attribute", "python", "numpy", "nested"],
-            [30, 20, 20, 8, 10, 10, 2],
+            [
+                "operator",
+                "function",
+                "method",
+                "attribute",
+                "python",
+                "numpy",
+                "nested",
+                "distributed",
+            ],
+            [30, 20, 20, 8, 10, 10, 2, 6],
         )[0]
         getattr(self, f"_{kind}")()
         if self.random.random() < self.malice:
@@ -245,6 +262,28 @@ class Attacker:
         if self.random.random() < 0.1:
             args.append(self.random.choice([*WORDS, "float32", "O", "C", "constant"]))
         self._add("call_function", f"numpy:{kind}:{name}", args)
+
+    def _distributed(self) -> None:
+        """A call on a distributed tensor, one that makes such a tensor, or a part of a mesh."""
+        meshes = [name for name, kind in self.inputs.items() if kind == "mesh"]
+        if not meshes:
+            self._method()
+            return
+        mesh = {"n": self.random.choice(meshes)}
+        placements = [{"dtensor": self.random.choice(PLACEMENTS)} for _ in range(2)]
+        match self.random.randrange(4):
+            case 0:
+                args = [self._tensor(), mesh, placements, *self._some(self.random.randrange(2))]
+                self._add("call_function", f"fn:{distributed.FROM_LOCAL}", args)
+            case 1:
+                given = {"placements": placements} if self.random.random() < 0.7 else {}
+                name = self.random.choice(distributed.METHODS)
+                self._add("call_method", name, [self._tensor()], given)
+            case 2:
+                names = self.random.choice(["a", "b", {"t": ["a", "b"]}, MARK, 0, mesh])
+                self._add("call_method", "__getitem__", [mesh, names])
+            case _:
+                self._add("call_method", self.random.choice(METHODS), [mesh, self._text()])
 
     def _nested(self) -> None:
         """A higher-order operator with a body, which attacks as well."""

@@ -17,6 +17,7 @@ import torch
 
 from torchreel.errors import ForbiddenError
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import distributed
 
 MAX_DEPTH = 100
 
@@ -183,7 +184,9 @@ def of_value(value: object) -> ValueKind:
             elif isinstance(value, slice):
                 held = (value.start, value.stop, value.step)
             return sequence(name, map(of_value, held))
-    return of("opaque")
+    if distributed.mesh_of(value) is not None:
+        return MESH
+    return of("opaque" if distributed.parts_of(value) is None else "dtensor")
 
 
 TYPES: dict[str, tuple[type, ...]] = {
