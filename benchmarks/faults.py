@@ -490,6 +490,11 @@ def _look(case: Case, store: Path, out: str, notes: str) -> Iterator[str]:
             yield f"said only {notes!r}"
         yield from _untouched(case, store)
         return
+    if not store.exists():
+        # A program that ended badly before it compiled leaves none.
+        if (returned := _returned(out)) and case.fault not in CUT:
+            yield f"{', '.join(returned)} missing, with the store"
+        return
     with contextlib.closing(sqlite3.connect(store)) as connection:
         if connection.execute("PRAGMA integrity_check").fetchone() != ("ok",):
             yield "the store is damaged"
@@ -523,9 +528,14 @@ def _untouched(case: Case, store: Path) -> Iterator[str]:
         yield "the other store was changed"
 
 
+def _returned(out: str) -> list[str]:
+    """Return the functions of which the program says that they returned."""
+    return [line.split()[1] for line in out.splitlines() if line.startswith("returned")]
+
+
 def _compared(case: Case, path: Path, out: str) -> Iterator[str]:
     """Whether each compile that returned is there, and as one that did."""
-    returned = [line.split()[1] for line in out.splitlines() if line.startswith("returned")]
+    returned = _returned(out)
     with Store.open(path) as store:
         rows = [c for r in queries.recordings(store) for c in queries.compiles(store, r.id)]
         crashes = {f.compile_id for f in queries.failures(store) if f.failure_class == "crash"}

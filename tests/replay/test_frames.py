@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 
 from tests.replay.frame_programs import KINDS, MAIN, MODULE
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
+from torchreel.events.frames import CacheMiss
 from torchreel.formats.frames import parts
 from torchreel.recorder.frames import bundles
 from torchreel.replay import Verdict, replay, until
@@ -861,3 +863,74 @@ def test_iterators_names_and_strides_of_one_row_are_as_they_were(tmp_path: Path)
     assert {(row.status, row.reason) for row in kept if row is not None} == {("complete", "")}
     assert told == [("identical", "")] * len(told)
     assert len(told) >= 3
+
+
+OPTIMIZERS = """
+import torch
+
+def trained(optimizer, model):
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
+
+    @torch.compile(backend="aot_eager")
+    def step():
+        optimizer.step()
+        schedule.step()
+
+    for _ in range(3):
+        model(torch.randn(3, 6)).pow(2).sum().backward()
+        step()
+        optimizer.zero_grad()
+
+for kind in (torch.optim.AdamW, torch.optim.RMSprop, torch.optim.SGD):
+    model = torch.nn.Linear(6, 6, bias=False)
+    optimizer = kind(model.parameters(), lr=0.1)
+    trained(optimizer, model)
+"""
+
+
+@pytest.mark.slow
+def test_the_steps_of_optimizers_replay(tmp_path: Path) -> None:
+    """Its state comes to be while its first step is traced, and later ones have guards on that.
+
+    A scheduler wraps its `step`; and the loop lets one optimizer after the other go.
+    """
+    with Store.open(_record(tmp_path, OPTIMIZERS), write=True) as store:
+        kept = [queries.frame_bundle(store, row) for row in queries.compiles(store, 1)]
+        (program,) = queries.recordings(store)
+        reasons = [event.fields.reason for event in queries.events(store, program, CacheMiss.kind)]
+        told = _all_of(store)
+    assert {(row.status, row.reason) for row in kept if row is not None} == {("complete", "")}
+    assert any("got deallocated" in reason for reason in reasons)
+    assert told == [("identical", "")] * len(told)
+    assert len(told) >= 10
+
+
+ENTRIES = """
+import torch
+
+@torch.compile(backend="aot_eager", dynamic=False)
+def sized(x):
+    return x.sin() + 1
+
+for size in (2, 3, 4, 2, 5, 3, 6):  # 2 and 3 find their code, and are asked first from then on
+    sized(torch.ones(size))
+"""
+
+
+@pytest.mark.slow
+def test_entries_of_a_cache_are_asked_in_the_order_of_the_program(tmp_path: Path) -> None:
+    with Store.open(_record(tmp_path, ENTRIES), write=True) as store:
+        (program,) = queries.recordings(store)
+        asked = [event.name for event in queries.events(store, program, CacheMiss.kind)]
+        told = _all_of(store)
+    assert asked == ["0/0", "0/1", "0/0", "0/0", "0/2", "0/1", "0/1", "0/3", "0/0", "0/2"]
+    assert told == [("identical", "")] * 5
+
+
+def test_a_weak_reference_refers_to_what_a_bundle_brings() -> None:
+    target, gone = type("Target", (), {})(), type("Gone", (), {})()
+    weak, dead = weakref.ref(target), weakref.ref(gone)
+    del gone
+    made = [function(*given) for function, given in map(parts.taken_apart, (weak, dead))]  # type: ignore[misc]
+    assert made[0]() is target
+    assert made[1]() is None

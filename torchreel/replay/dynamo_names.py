@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any
 
 import torch._dynamo
-from torch._dynamo import convert_frame, external_utils
+from torch._dynamo import convert_frame, external_utils, guards
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.source import CallMethodItemSource
 from torch._dynamo.variables import functions
@@ -92,6 +92,38 @@ def scope_names(tokens: Mapping[int, int]) -> AbstractContextManager[None]:
         return name
 
     return patched(OutputGraph, "install_global_by_id", installed)
+
+
+def order_of_entries(recorded: Sequence[tuple[str, str]]) -> AbstractContextManager[None]:
+    """Let Dynamo ask the entries of a cache in a recorded order, and find those gone that were.
+
+    Each is the name of its compile, and why it was void, or ''.  Dynamo asks that first which was
+    used last, and calls that found their code are not replayed; an entry is void once an object is
+    gone that it has a guard on, and what a bundle brings stays.
+    """
+    ask = vars(convert_frame)[_ASKED]
+    place = {name: number for number, (name, _) in enumerate(recorded)}
+    void = dict(recorded)
+
+    def asked(entries: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(entries, list):  # in torch 2.12 it is a chain
+            entries = sorted(entries, key=lambda e: place.get(str(e.compile_id), len(place)))
+            for entry in entries:
+                _void(entry, void.get(str(entry.compile_id), ""))
+        return ask(entries, *args, **kwargs)
+
+    return patched(convert_frame, _ASKED, asked)
+
+
+_ASKED = "get_and_maybe_log_recompilation_reasons"
+
+
+def _void(entry: Any, reason: str) -> None:
+    """Do with an entry what Dynamo does when an object has gone."""
+    manager = entry.guard_manager
+    if reason and not isinstance(manager, guards.DeletedGuardManagerWrapper):
+        void = guards.DeletedGuardManagerWrapper(reason)
+        manager.extra_state.invalidate(entry, void)
 
 
 @contextlib.contextmanager

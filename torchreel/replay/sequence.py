@@ -18,6 +18,7 @@ from pathlib import Path
 
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.events.aot import LateBackward
+from torchreel.events.frames import CacheMiss
 from torchreel.events.guards import Guard
 from torchreel.events.scalars import ScalarItem
 from torchreel.events.shape_env import BackedSymbol
@@ -276,12 +277,24 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
         execute_backward=backward_that_failed(failure),
         compile_cpp=failure is not None and failure.stage in ("run", "codegen"),
         items=_items(store, group),
+        entries=[
+            (event.name, _why_void(event.fields.reason))
+            for row in group.rows[:1]
+            for event in queries.events(store, row, CacheMiss.kind)
+            if isinstance(event.fields, CacheMiss)
+        ],
         traced_patterns=[
             name for row in group.rows for name in pattern_libraries.traced(store, row)
         ],
         source_of_nodes=not _guards_on(store, group, SOURCE_GUARD),
         operators=operators_called(store, group.rows),
     )
+
+
+def _why_void(reason: str) -> str:
+    """Return why an entry of a cache was void, if an object was gone; '' for any other reason."""
+    text = reason.partition(": ")[2]
+    return text if text.startswith("Cache line invalidated because ") else ""
 
 
 def _guards_on(store: Store, group: Attempts, expression: str) -> bool:

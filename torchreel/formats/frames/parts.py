@@ -2,9 +2,9 @@
 
 Lives here: FX modules (their own `__reduce__` compiles them anew, and traces their code when it is
 loaded, with a tracer that may want more), tensors of wrapper subclasses (their values stay out),
-operators, contexts of an `autograd.Function`, process groups, meshes of devices, and modules of a
-class of their own.  Not here: the pickle (`recorder.frames.bundles`), which names the functions of
-this module: they run while a bundle is loaded, which needs trust.
+operators, weak references, contexts of an `autograd.Function`, process groups, meshes of devices,
+modules of a class of their own, and optimizers.  Not here: the pickle (`recorder.frames.bundles`),
+which names the functions of this module: they run while a bundle is loaded, which needs trust.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import copy
 import importlib
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -57,6 +58,8 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     if type(obj).__name__ in _ITERATORS and type(obj).__module__ == "builtins":
         # By itself, each is pickled as the iterator of a list.
         return iterator_of, (type(obj).__name__, list(copy.copy(obj)))
+    if type(obj) is weakref.ref:
+        return weak, (obj(),)
     if (group := distributed.group_name_of(obj)) is not None:
         return distributed.group_named, (group,)
     if (mesh := distributed.mesh_of(obj)) is not None and mesh is obj:
@@ -65,6 +68,18 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     if (function := autograd.function_of_context(obj)) is not None:
         return autograd.new_context, (function, obj.needs_input_grad), dict(vars(obj))
     return None
+
+
+_referred: list[object] = []
+"""The objects of weak references out of bundles: who holds them may not be in the bundle."""
+
+
+def weak(target: object) -> object:
+    """Return a weak reference to an object, which stays; to None one that refers to nothing."""
+    if target is None:
+        return weakref.ref(type("Gone", (), {})())
+    _referred.append(target)
+    return weakref.ref(target)
 
 
 _ITERATORS: Mapping[str, Callable[[list[Any]], object]] = {
@@ -123,8 +138,37 @@ def bare(cls: type) -> object:
 
 
 def set_members(obj: object, members: Mapping[str, object]) -> None:
-    """Give a module what it held, past any `__setstate__` of its class."""
+    """Give a module what it held, past any `__setstate__` of its class.
+
+    Where another bundle had the object, tensors may stand in it that the compile itself made then.
+    """
+    _replaced.extend(_pairs(vars(obj), members, 0))
     vars(obj).update(members)
+
+
+_replaced: list[tuple[torch.Tensor, torch.Tensor]] = []
+_MOST_LEVELS = 6
+"""Of dicts and lists in an object: the state of an optimizer has three."""
+
+
+def replaced_tensors() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the tensors that took the place of others since the last call: both of each."""
+    found = list(_replaced)
+    _replaced.clear()
+    return found
+
+
+def _pairs(old: Any, new: Any, level: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield tensors at the same place of two values: the new one, and the old one."""
+    if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
+        if type(old) is type(new) and old is not new:
+            yield new, old
+    elif level < _MOST_LEVELS and isinstance(old, dict) and isinstance(new, dict):
+        for key in old.keys() & new.keys():
+            yield from _pairs(old[key], new[key], level + 1)
+    elif level < _MOST_LEVELS and isinstance(old, list) and isinstance(new, list):
+        for pair in zip(old, new, strict=False):
+            yield from _pairs(*pair, level + 1)
 
 
 def _parts(tensor: Any) -> tuple[object, ...]:

@@ -442,6 +442,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             description = self._with_base(obj, description)
             number = self._numbers[id(obj)] = len(self._held)
             self._held.append(obj)
+            if isinstance(description, Mapping):
+                description = {**description, "token": id(obj)}
             self._notes.tensors.append(description)
         return number
 
@@ -682,18 +684,23 @@ _STATES = ("__getstate__", "__reduce__", "__reduce_ex__")
 
 
 def _has_own_state(obj: object) -> bool:
-    """Return whether a class outside of torch says what is pickled of an object.
+    """Return whether a class outside of torch says what is pickled of an object, or an optimizer's.
 
     That of a module may be the pickles of its parts, with their weights; and to pickle an FX module
-    compiles its code anew, which Dynamo would see.
+    compiles its code anew, which Dynamo would see.  That of an optimizer leaves out what a
+    scheduler has put around its `step`.
     """
+    if _is_optimizer(obj):
+        return True
     methods = [getattr(type(obj), name, None) for name in _STATES]
     homes = {method.__module__ for method in methods if type(method) is FunctionType}
     return any(str(home).partition(".")[0] not in _NEVER_TOLD for home in homes)
 
 
 def _members_of(obj: object) -> tuple[Any, ...] | None:
-    """Return how to make a module of its members, whatever its class says; None for others.
+    """Return how to make a module, or an optimizer, of its members, whatever its class says.
+
+    None for all others.
 
     A parametrised module refuses to be pickled because its class is made at run time, which a
     bundle can hold.
@@ -702,9 +709,14 @@ def _members_of(obj: object) -> tuple[Any, ...] | None:
 
     from torchreel.formats.frames.parts import bare, set_members
 
-    if not isinstance(obj, torch.nn.Module):
+    if not isinstance(obj, torch.nn.Module) and not _is_optimizer(obj):
         return None
     return bare, (type(obj),), dict(vars(obj)), None, None, set_members
+
+
+def _is_optimizer(obj: object) -> bool:
+    found: Any = sys.modules.get("torch.optim.optimizer")
+    return found is not None and isinstance(obj, found.Optimizer)
 
 
 def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes | None, str]:

@@ -59,6 +59,9 @@ class SequenceStep:
     """Libraries of patterns that Inductor traced in this very compile."""
     source_of_nodes: bool = False
     """True if an earlier compile had made the source of pytree's classes, and has its guard."""
+    entries: Sequence[tuple[str, str]] = ()
+    """The compiles whose code could not be reused, in the order in which they were asked, and why
+    it was void, if an object was gone."""
     operators: Mapping[str, Json] = field(default_factory=dict)
     """Descriptions of operators that torch does not define, by their names.  A stand-in is made of
     one that the bundle does not have, as of an operator of a `torch.library.Library`."""
@@ -217,6 +220,7 @@ def _trace(
         nullcontext() if step.compile_cpp else inductor.without_cpp_compiler(),
         aot.backward_now(step.backward),
         dynamo_names.item_values(step.items),
+        dynamo_names.order_of_entries(step.entries),
         _patterns(step),
     ):
         told.notes += [f"{NOT_RESTORED}{name}" for name in left]
