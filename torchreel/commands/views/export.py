@@ -7,6 +7,9 @@ from pathlib import Path
 from torchreel.commands.rendering import streams
 from torchreel.escaping.characters import visible
 from torchreel.minifier.export import FORMATS, Exported
+from torchreel.patterns import lazy_text
+
+_MISSING = lazy_text(r"No module named '(\w+)")
 
 
 def formats(name: str) -> tuple[str, ...]:
@@ -29,6 +32,11 @@ def report(address: str, exported: Exported, *, is_last: bool = True) -> int:
             f"failure ({result.detail}).",
             style="bold red",
         )
+        if missing := _MISSING.search(result.detail):
+            streams.say(
+                f"It imports {missing[1]}, and there torch alone can be imported: add --import "
+                f"{missing[1]} where that belongs to the failure."
+            )
         if is_last:
             streams.next_command("torchreel", "show", address)
         return 1
