@@ -252,8 +252,9 @@ def _again(description: Json, known: set[int]) -> object | None:
     if token is None or token not in known:
         return None
     found: Any = _made[token][1]
-    if hasattr(found, "__dict__"):
-        vars(found).clear()
+    for name in [*getattr(found, "__dict__", ())]:
+        if name != "_is_param":  # by which torch tells parameters that are no plain tensors
+            del vars(found)[name]
     if getattr(found, "is_leaf", False):
         found.grad = None
     return found  # type: ignore[no-any-return]
