@@ -321,10 +321,12 @@ def plant() -> None:
     from torchreel.errors import UnsupportedError
     from torchreel.formats import targets
     from torchreel.formats.graphs import codec
+    from torchreel.torch_compat import distributed
 
     def by_name(doc: Any, inputs: Any = None, imports: Any = ()) -> dict[str, Any]:
         for node in doc.nodes:
-            if node.op == "call_method" and not hasattr(torch.Tensor, node.target):
+            known = hasattr(torch.Tensor, node.target) or node.target in distributed.METHODS
+            if node.op == "call_method" and not known:
                 raise UnsupportedError(f"the method {node.target!r} is not one of tensors")
             if node.op == "call_function":
                 targets.decode_target(node.target)

@@ -73,6 +73,8 @@ PLACEMENTS: list[Any] = [
     ["Replicate"], ["Shard", 0], ["Shard", -7], ["Partial", "sum"], ["Partial", MARK],
     ["_StridedShard", 0, 2], ["_MaskPartial", None, {"size": [2]}, 0], ["TensorMeta", 1, 1, 1],
     ["MaskBuffer"], ["Shard", [MARK]],
+    ["Partial", f"1)}})\ropen('{MARK}', 'w')\rdef g(y=1):\n0#"],
+    ["_MaskPartial", f"1,offset_dim=1))\ropen('{MARK}', 'w')\rdef g(y=1):\n0#", None, 0],
 ]  # fmt: skip
 
 Node = dict[str, Any]
@@ -173,7 +175,8 @@ class Attacker:
     def _walk(self) -> None:
         """Attributes of attributes, from a symbolic number or a tensor, then a call with a text."""
         symbols = [name for name, kind in self.inputs.items() if kind == "int"]
-        at = self.random.choice([*self.inputs, *symbols * len(self.inputs)])
+        starts = [name for name, kind in self.inputs.items() if kind != "mesh"]
+        at = self.random.choice([*starts, *symbols * len(starts)])
         known = self.random.choice(PATHS)[: self.random.randint(0, 3)]
         others = [self.random.choice(ATTRIBUTES) for _ in range(self.random.randint(0, 2))]
         for name in [*known, *others][:4] or ["T"]:
@@ -270,7 +273,9 @@ class Attacker:
             self._method()
             return
         mesh = {"n": self.random.choice(meshes)}
-        placements = [{"dtensor": self.random.choice(PLACEMENTS)} for _ in range(2)]
+        placements: list[Any] = [{"dtensor": self.random.choice(PLACEMENTS)} for _ in range(2)]
+        if self.random.random() < 0.2:
+            placements = [{"d": [[1, placement]]} for placement in placements]
         match self.random.randrange(4):
             case 0:
                 args = [self._tensor(), mesh, placements, *self._some(self.random.randrange(2))]

@@ -311,6 +311,6 @@ def test_generated_graphs_reach_nothing() -> None:
 @pytest.mark.slow
 def test_the_attack_finds_a_hole_where_there_is_one() -> None:
     """With rules that go by the name alone, as they once did, a graph makes SymPy run a text."""
-    tally = attack(160, planted=True, only_walks=True)
+    tally = attack(800, planted=True, only_walks=True)
     assert any("canary" in text for text in tally.canaries)
     assert tally.is_bad()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ import torch
 from tests.formats.compiles import compile_and_see
 from torchreel.errors import UnsupportedError
 from torchreel.formats import values
+from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.tensors import meshes
 from torchreel.formats.tensors.fields import no_leaf
 from torchreel.replay import replay
@@ -22,6 +24,7 @@ from torchreel.replay.child.restore import restore
 from torchreel.replay.sequence import replay_sequence
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import distributed
 
@@ -203,6 +206,80 @@ def test_a_mesh_that_can_not_be_is_refused(change: dict[str, Json], alone: None)
     assert meshes.describe(meshes.make(good))["ranks"] == [0]
     with pytest.raises(UnsupportedError, match="no mesh of devices"):
         meshes.make({**good, **change})
+
+
+WRITES = "open('canary', 'w')"
+BREAKS_OUT = [
+    ["Partial", f"1)}})\r{WRITES}\rdef g(y=1):\n0#"],
+    ["_MaskPartial", f"1,offset_dim=1))\r{WRITES}\rdef g(y=1):\n0#", None, 0],
+    ["_MaskPartial", "sum", None, f"x\r{WRITES}"],
+    ["TensorMeta", {"t": [WRITES]}, {"t": [1]}, {"dtype": "float32"}],
+    ["exec", WRITES],
+    ["getattr", {"n": "x"}, "__class__"],
+    ["Shard", {"n": "x"}],
+]
+
+
+@pytest.mark.parametrize("parts", BREAKS_OUT)
+@pytest.mark.parametrize("around", [lambda tree: tree, lambda tree: {"d": [[1, tree]]}])
+def test_no_text_of_a_placement_gets_into_code(
+    parts: list[Json],
+    around: Callable[[Json], Json],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch prints placements as they are, and FX executes what it prints of an argument."""
+    monkeypatch.chdir(tmp_path)
+    doc = compile_and_see(lambda x: x.relu(), torch.ones(2)).checkpoints[0].graph
+    tree = around({"dtensor": parts})
+    nodes = [
+        replace(node, target="redistribute", op="call_method", args=[node.args[0], tree])  # type: ignore[index]
+        if node.is_call
+        else node
+        for node in doc.nodes
+    ]
+    changed = replace(doc, nodes=tuple(nodes))
+    with pytest.raises(UnsupportedError):
+        check_graph(changed)
+    with pytest.raises(UnsupportedError):
+        values.decode_value(tree, no_leaf)
+    assert "exec(" not in spelling.argument(tree, str)
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("name", ['g"); system("touch canary"); ("', "a b", "", "\ud800", "é"])
+def test_a_group_has_no_name_that_breaks_out_of_generated_code(name: str, alone: None) -> None:
+    (doc,) = compile_and_see(lambda x: x + 1, torch.ones(2)).checkpoints
+    with pytest.raises(UnsupportedError, match=r"no name|comment"):
+        restore(replace(doc, extra={**doc.extra, "world": [0, 1, [[name, [0]]]]}))
+    for key in ("names", "groups"):
+        with pytest.raises(UnsupportedError, match="no name"):
+            meshes.make({"device": "cpu", "ranks": [0], "names": ["a"], key: [name]})
+
+
+def test_groups_that_came_later_are_added(alone: None) -> None:
+    distributed.impose_world(0, 1, [("late", [0])])
+    assert distributed.world() == [0, 1, [["late", [0]]]]
+    with pytest.raises(ValueError, match="rank 0 of 1"):
+        distributed.impose_world(0, 2)
+
+
+def test_the_modes_of_a_program_do_not_see_a_mesh_described(alone: None) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seeing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        seen: ClassVar[list[object]] = []
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            self.seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    mesh = meshes.make({"device": "cpu", "ranks": [0], "names": None, "groups": ["0"]})
+    with Seeing():  # type: ignore[no-untyped-call]
+        assert meshes.describe(mesh)["ranks"] == [0]
+    assert Seeing.seen == []
 
 
 @pytest.mark.parametrize(

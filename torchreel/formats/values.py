@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import symbols, targets
+from torchreel.formats import placements, symbols, targets
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import distributed, shapes
 
@@ -160,7 +160,8 @@ def _decode_tagged(kind: str, data: Json, inner: Callable[[Json], object]) -> ob
 def _decode_list(kind: str, data: list[Json], inner: Callable[[Json], object]) -> object:
     if kind == "t":
         return tuple(inner(item) for item in data)
-    if kind == _PARTS and data:
+    if kind == _PARTS:
+        placements.check_parts(data)
         return _of_parts(data[0], [inner(item) for item in data[1:]])
     if kind == "size":
         return torch.Size([inner(item) for item in data])  # type: ignore[misc]

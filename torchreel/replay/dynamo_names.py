@@ -121,7 +121,9 @@ _ASKED = "get_and_maybe_log_recompilation_reasons"
 def _void(entry: Any, reason: str) -> None:
     """Do with an entry what Dynamo does when an object has gone."""
     manager = entry.guard_manager
-    if reason and not isinstance(manager, guards.DeletedGuardManagerWrapper):
+    if not reason or manager.extra_state is None:
+        return
+    if not isinstance(manager, guards.DeletedGuardManagerWrapper):
         void = guards.DeletedGuardManagerWrapper(reason)
         manager.extra_state.invalidate(entry, void)
 

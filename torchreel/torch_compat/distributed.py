@@ -18,10 +18,13 @@ from typing import Any
 
 import torch
 
+from torchreel.errors import UnsupportedError
 from torchreel.torch_compat.patching import patched
 
 MOST_RANKS = 1 << 20
-"""Ranks of a world, or groups of a process: no cluster has more."""
+"""Ranks of a world: no cluster has more."""
+MOST_GROUPS = 4096
+"""Groups of a process."""
 
 FROM_LOCAL = "torch.distributed.tensor._api.DTensor.from_local"
 """The function of distributed tensors that Dynamo puts into graphs; its methods are `METHODS`."""
@@ -70,23 +73,40 @@ def _groups() -> list[list[Any]]:
 
 
 def impose_world(rank: int, size: int, groups: Sequence[tuple[str, Sequence[int]]] = ()) -> None:
-    """Make process groups that send nothing, under their recorded names, where there are none.
+    """Make process groups that send nothing, under their recorded names, those that are missing.
 
     What is traced with them is what any other groups would have traced, for a compile runs no
-    collective.  Raises ValueError for a rank that is none of `size`.
+    collective.  Raises ValueError for a rank that is none of `size`, and where this process is
+    another one.
     """
-    for known in ([rank], *(ranks for _, ranks in groups)):
-        if any(not 0 <= number < size for number in known):
-            raise ValueError(f"a rank of {known!r:.60} is none of {size}")
-    if not torch.distributed.is_available() or torch.distributed.is_initialized():
+    if not torch.distributed.is_available():
         return
-    from torch.distributed import distributed_c10d
-
+    for known in ([rank], *(ranks for _, ranks in groups)):
+        if not known or any(not 0 <= number < size for number in known):
+            raise ValueError(f"a rank of {known!r:.60} is none of {size}")
+    if torch.distributed.is_initialized():
+        here = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        if here != (rank, size):
+            raise ValueError(f"this process is rank {here[0]} of {here[1]}, not {rank} of {size}")
+        _add_groups(groups)
+        return
     # Registers the backend 'fake'.
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
+    try:
+        _add_groups(groups)
+    except BaseException:
+        torch.distributed.destroy_process_group()
+        raise
+
+
+def _add_groups(groups: Sequence[tuple[str, Sequence[int]]]) -> None:
+    from torch.distributed import distributed_c10d
+
     for name, ranks in groups:
+        if name in distributed_c10d._world.pg_names.values():
+            continue
         with patched(distributed_c10d, "_process_group_name", lambda *_, name=name, **__: name):
             torch.distributed.new_group(list(ranks), backend="fake", sort_ranks=False)
 
@@ -130,13 +150,14 @@ def mesh_of(value: object) -> Any:
     if found is None or not torch.distributed.is_available():
         return None
     if is_stand_in(value):
-        value = getattr(value, "real_obj", None)
-    return value if isinstance(value, found.DeviceMesh) else None
+        value = object.__getattribute__(value, "real_obj")
+    return value if issubclass(type(value), found.DeviceMesh) else None
 
 
 def is_stand_in(value: object) -> bool:
     """Return True for what torch puts in the place of a mesh beside fake tensors."""
-    return type(value).__name__ == "FakeScriptObject"
+    found: Any = sys.modules.get("torch._library.fake_class_registry")
+    return found is not None and type(value) is found.FakeScriptObject
 
 
 def stand_in(mesh: object, mode: object) -> object:
@@ -146,19 +167,24 @@ def stand_in(mesh: object, mode: object) -> object:
     return maybe_to_fake_obj(mode, mesh)
 
 
-def group_name_of(value: object) -> str | None:
+def group_name_of(value: Any) -> str | None:
     """Return the name of a process group; None for all other values."""
     found: Any = sys.modules.get("torch.distributed")
-    if found is None or not found.is_available() or not isinstance(value, found.ProcessGroup):
+    if found is None or not found.is_available():
+        return None
+    if not issubclass(type(value), found.ProcessGroup):
         return None
     return str(value.group_name)
 
 
 def group_named(name: str) -> object:
-    """Return the process group of that name.  Raises RuntimeError where there is none."""
+    """Return the process group of that name.  Raises UnsupportedError where there is none."""
     from torch.distributed import distributed_c10d
 
-    return distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type,attr-defined]
+    try:
+        return distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type,attr-defined]
+    except RuntimeError as error:
+        raise UnsupportedError(f"there is no process group {name!a:.60} here") from error
 
 
 def root_of(mesh: Any) -> Any:

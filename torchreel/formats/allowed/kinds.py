@@ -16,6 +16,7 @@ from functools import reduce
 import torch
 
 from torchreel.errors import ForbiddenError
+from torchreel.formats import placements
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import distributed
 
@@ -136,6 +137,8 @@ def _of_tagged(tag: str, data: Json, known: Mapping[str, ValueKind], depth: int)
         return known[str(data)]
     if tag == "sym" and isinstance(data, Mapping) and data.get("type") in NUMBERS:
         return of(str(data["type"]))
+    if tag == "dtensor":
+        placements.check_parts(data)
     if tag in _PLAIN:
         return of(tag)
     if tag in ("t", "d", "size", "slice") and isinstance(data, list):

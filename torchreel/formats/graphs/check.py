@@ -20,7 +20,7 @@ import torch
 import torch._ops
 
 from torchreel.errors import ForbiddenError, RefusedError
-from torchreel.formats import numpy_calls, targets
+from torchreel.formats import numpy_calls, placements, targets
 from torchreel.formats.allowed import functions, kinds, members, strings
 from torchreel.formats.allowed.kinds import ValueKind
 from torchreel.store.documents.jsontypes import Json
@@ -221,8 +221,10 @@ def _part_of_mesh(node: NodeDoc) -> ValueKind:
     _, *names = _sequence(node.args)
     given = names[0] if len(names) == 1 and not node.kwargs else None
     listed = given.get("t") if isinstance(given, Mapping) and len(given) == 1 else [given]
-    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-        raise ForbiddenError(f"a mesh of devices has no part {given!r:.60}")
+    if not isinstance(listed, list) or not listed:
+        raise ForbiddenError(f"a mesh of devices has no part {given!a:.60}")
+    for name in listed:
+        placements.check_name(name)
     return kinds.MESH
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from torchreel.errors import UnsupportedError
+from torchreel.formats.tensors import meshes
 from torchreel.formats.tensors.fields import SEQUENCES
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.reading.typed import convert
@@ -52,6 +53,8 @@ def check_description(value: Json) -> None:
     try:
         if kind in ("tensor", "subclass"):
             _check_tensor(value)
+        elif kind == meshes.KIND:
+            meshes.check(value)
         elif kind in _SYMBOLIC:
             convert(value, _Symbolic)
         elif kind in SEQUENCES.values():

@@ -716,7 +716,7 @@ def _members_of(obj: object) -> tuple[Any, ...] | None:
 
 def _is_optimizer(obj: object) -> bool:
     found: Any = sys.modules.get("torch.optim.optimizer")
-    return found is not None and isinstance(obj, found.Optimizer)
+    return found is not None and issubclass(type(obj), found.Optimizer)
 
 
 def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes | None, str]:

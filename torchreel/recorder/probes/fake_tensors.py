@@ -151,7 +151,7 @@ def _describe() -> ModuleType:
 
 def _before(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Running | object:
     mode, op = type(args[0]), _describe().op_name(args[1])
-    if op in QUERIES or _here.propagating:
+    if op in QUERIES or _here.propagating > 0:
         return PASS
     if _here.running:
         _here.look(mode)
@@ -253,8 +253,9 @@ def is_propagating() -> bool:
 
 
 def _propagates(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-    _here.propagating += 1
-    return None
+    before = _here.propagating
+    _here.propagating = before + 1
+    return before
 
 
 def _propagated(
@@ -265,7 +266,8 @@ def _propagated(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    _here.propagating -= 1
+    if isinstance(token, int):
+        _here.propagating = token
     if recorder.spans.here.stack:  # in a compile: it is done in eager mode as well
         recorder.note(MetaPropagation(), _describe().op_name(args[1].op))
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import DamagedStore, ReplayError, UnsupportedError, UntrustedError
 from torchreel.recorder.frames.bundles import FORMAT, GENERATED, Opaque
-from torchreel.replay.child import modules
+from torchreel.replay.child import known_tensors, modules
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.documents.jsontypes import Json, parse_json
 from torchreel.store.records import Compile, FrameBundle
 
 if TYPE_CHECKING:
@@ -89,12 +89,14 @@ class LoadedBundle:
 
         document = _parsed(self.document)
         _install_lines(document.get("lines"))
-        tensors = _tensors(document.get("tensors"))
+        before, described = known_tensors.tokens(), document.get("tensors")
+        tensors = _tensors(described)
         notes = modules.differences(document.get("modules"))
         try:
             replaced_tensors()
             content = _unpickled(self.data, tensors, self.place)
-            if _made_by_compiles(document.get("tensors"), tensors, replaced_tensors()):
+            assert isinstance(described, list), "_tensors wants one"
+            if known_tensors.put_back(described, tensors, replaced_tensors(), before):
                 content = _unpickled(self.data, tensors, self.place)
         except ReplayError as error:
             raise ReplayError(" ".join([str(error), *notes])) from error
@@ -194,70 +196,11 @@ def _tensors(descriptions: Json) -> list[object]:
     values = synthesise_all(
         [descriptions[place] for place in places], seed=0, hints={}, table={}, with_bases=False
     )
-    known = _known(descriptions)
+    again = known_tensors.of_earlier_bundles(descriptions)
     for place, value in zip(places, values, strict=True):
-        description = descriptions[place]
-        again = _again(description, known)
-        found[place] = _like(value, description, found) if again is None else again
-        if (token := _token(description)) is not None:
-            _made[token] = _layout(description), found[place]
+        found[place] = again[place] if place in again else _like(value, descriptions[place], found)
+    known_tensors.keep(descriptions, found)
     return found
-
-
-_made: dict[int, tuple[bytes, object]] = {}
-"""By the token of a tensor: its layout, and the tensor that a bundle of this process had for it."""
-
-
-def _known(descriptions: Sequence[Json]) -> set[int]:
-    """Return the tokens of tensors that earlier bundles had, in just the same layout.
-
-    Of tensors that share memory, all or none: they have to share it again.
-    """
-    groups: dict[Json, list[Mapping[str, Json]]] = {}
-    for place, item in enumerate(descriptions):
-        if isinstance(item, Mapping):
-            groups.setdefault(item.get("storage", -1 - place), []).append(item)
-    return {
-        token
-        for group in groups.values()
-        if all(_is_known(one) for one in group)
-        for one in group
-        if (token := _token(one)) is not None
-    }
-
-
-def _is_known(description: Mapping[str, Json]) -> bool:
-    token = _token(description)
-    return token in _made and _made[token][0] == _layout(description)
-
-
-def _layout(description: Mapping[str, Json]) -> bytes:
-    """Return a description without the numbers that mean something in one bundle alone."""
-    numbers = ("base", "object", "storage")
-    return canonical_json({key: item for key, item in description.items() if key not in numbers})
-
-
-def _token(description: Json) -> int | None:
-    if not isinstance(description, Mapping) or "levels" in description:
-        return None
-    token = description.get("token")
-    return token if isinstance(token, int) else None
-
-
-def _again(description: Json, known: set[int]) -> object | None:
-    """Return the tensor that an earlier bundle had, as it was made: its gradient and its marks are
-    those of that frame.
-    """
-    token = _token(description)
-    if token is None or token not in known:
-        return None
-    found: Any = _made[token][1]
-    for name in [*getattr(found, "__dict__", ())]:
-        if name != "_is_param":  # by which torch tells parameters that are no plain tensors
-            del vars(found)[name]
-    if getattr(found, "is_leaf", False):
-        found.grad = None
-    return found  # type: ignore[no-any-return]
 
 
 def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) -> object:
@@ -293,34 +236,6 @@ def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) ->
         result = made * 1
     result.data = own
     return result
-
-
-def _made_by_compiles(
-    descriptions: Json, tensors: list[object], replaced: Sequence[tuple[object, object]]
-) -> bool:
-    """Put tensors that an earlier compile made itself where the bundle has them by now.
-
-    As the state of an optimizer, which comes to be while its step is traced.  What a bundle has at
-    the same place of the same object is taken for the same tensor.  Returns whether there are any.
-    """
-    old = {id(new): old for new, old in replaced}
-    described = descriptions if isinstance(descriptions, list) else []
-    found = False
-    for place, (description, tensor) in enumerate(zip(described, tensors, strict=True)):
-        before: Any = old.get(id(tensor))
-        token = _token(description)
-        if before is None or token is None or not _is_like(before, tensor):
-            continue
-        tensors[place], found = before, True
-        _made[token] = _layout(description), before
-    return found
-
-
-def _is_like(one: Any, other: Any) -> bool:
-    return all(
-        getattr(one, name) == getattr(other, name)
-        for name in ("shape", "dtype", "device", "requires_grad", "is_leaf", "layout")
-    )
 
 
 def _array(description: Json) -> object | None:

@@ -19,7 +19,7 @@ import torch
 from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.formats import names, sources, symbols, values
+from torchreel.formats import names, placements, sources, symbols, values
 from torchreel.formats.checkpoints import ambient, config, exported_programs
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.inductor_call import decode_arguments, decode_graph_name
@@ -181,10 +181,12 @@ def _impose_world(world: Json) -> None:
         return
     try:
         rank, size, groups = convert(world, tuple[int, int, list[tuple[str, list[int]]]])
-        if not 0 <= rank < size <= distributed.MOST_RANKS or len(groups) > distributed.MOST_RANKS:
-            raise ValueError(f"rank {rank} of {size}")
+        if not 0 <= rank < size <= distributed.MOST_RANKS or len(groups) > distributed.MOST_GROUPS:
+            raise ValueError(f"rank {rank} of {size}, in {len(groups)} groups")
+        for name, _ in groups:
+            placements.check_name(name)
         distributed.impose_world(rank, size, groups)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise UnsupportedError(
             f"no process groups are like the recorded ones: {error!s:.200}"
         ) from error

@@ -189,6 +189,13 @@ def _no_reference(name: str) -> str:
     raise UnsupportedError(f"a constant refers to {name!r:.40}")
 
 
+_PLACEMENTS = (
+    "Replicate", "Shard", "_StridedShard", "Partial", "_MaskPartial", "TensorMeta",
+    "ShardOrderEntry",
+)  # fmt: skip
+"""The classes of placements and specs: no other name is written as a call."""
+
+
 def _tagged(kind: str, data: Json, name_of: NameOf, depth: int) -> str:
     match kind:
         case "n":
@@ -202,7 +209,7 @@ def _tagged(kind: str, data: Json, name_of: NameOf, depth: int) -> str:
             return f"{{{', '.join(texts)}}}"
         case "size":
             return f"torch.Size([{_joined(_sequence(data), name_of, depth)}])"
-        case "dtensor" if (parts := _sequence(data)) and is_identifier(str(parts[0])):
+        case "dtensor" if (parts := _sequence(data)) and parts[0] in _PLACEMENTS:
             return f"{parts[0]}({_joined(parts[1:], name_of, depth)})"
         case "slice" | "range":
             return f"{kind}({_joined(_sequence(data), name_of, depth)})"

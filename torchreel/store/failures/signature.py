@@ -7,6 +7,7 @@ exception's text is stripped is in `messages`, how an exception becomes data in 
 not imported here: exceptions are known by the names of their types and by their tracebacks.
 """
 
+import re
 import signal as signals
 from collections import Counter
 from collections.abc import Sequence
@@ -69,8 +70,10 @@ _PLUMBING = frozenset(
 _COMPILE_ERROR = ("CppCompileError",)
 
 _RECURSION = "RecursionError"
-# A function that is so often on the stack takes part in a recursion; others call it now and then.
-_RECURS = 20
+_STACK_END = re.compile(r"(?<=maximum recursion depth exceeded) (?:while|in) [\w ]+")
+# A function that is so often on the stack, and half as often as the one that is there most, takes
+# part in a recursion; others are there now and then.
+_RECURS = 3
 # More tells nothing: the innermost decides, the next two help a person.
 _FRAMES = 3
 
@@ -170,7 +173,7 @@ def from_chain(raised: Sequence[Raised], stage: str, partition: str = "") -> Sig
     texts = [*(error.text for error in chain[1:] if _OBSERVED in error.bases), chain[0].text]
     message = "\n".join(map(normalise_message, texts))
     if _RECURSION in chain[0].bases:
-        message = message.partition(" while ")[0].partition(" in ")[0]  # where it happened to end
+        message = _STACK_END.sub("", message)  # where it happened to end
     return Signature("exception", stage, partition, types, _frames(chain), message)
 
 
@@ -251,7 +254,8 @@ def _recurring(frames: Sequence[str]) -> list[str]:
     In which of them the stack ends is chance: it depends on all that called the first.
     """
     times = Counter(frames)
-    return [name for name in reversed(times) if times[name] >= _RECURS]
+    least = max(_RECURS, max(times.values(), default=0) // 2)
+    return [name for name in reversed(times) if times[name] >= least]
 
 
 def _frame_name(module: str, function: str) -> str | None:
