@@ -115,6 +115,7 @@ def _record(folder: Path, program: str, backend: str = "aot_eager", status: int 
         "TORCHREEL": "full:run.db",
         "TORCHREEL_FRAMES": "all",
         "BACKEND": backend,
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"),
     }
     done = subprocess.run(
         [sys.executable, "program.py"],
