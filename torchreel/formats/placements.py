@@ -80,4 +80,4 @@ _FIELDS: Mapping[str, tuple[Callable[[Json], bool], ...]] = {
     "TensorMeta": (_is_size, _is_size, _is_dtype),
     "ShardOrderEntry": (_is_int, _is_size),
 }
-"""What each field may be, by class."""
+"""The check of each field, by class."""
