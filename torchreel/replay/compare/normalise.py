@@ -203,8 +203,12 @@ class Canonical:
 
 
 def _message(text: str) -> str:
-    """Return any text of an event: an object that prints as its address may be named in it."""
-    return _STACK_END.sub("", _REPR_ADDRESS.sub("<address>", installed(text)))
+    """Return any text of an event: an object that prints as its address may be named in it, or the
+    reason of a recompile, with the folder of a guard.
+    """
+    return _STACK_END.sub(
+        "", _REPR_ADDRESS.sub("<address>", _GUARD_FOLDER.sub("", installed(text)))
+    )
 
 
 def _lines(path: str, value: Json) -> Iterator[str]:
