@@ -96,7 +96,7 @@ def impose_world(rank: int, size: int, groups: Sequence[tuple[str, Sequence[int]
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
     try:
         _add_groups(groups)
-    except BaseException:
+    except (RuntimeError, TypeError, ValueError):
         torch.distributed.destroy_process_group()
         raise
 
