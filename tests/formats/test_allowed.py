@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from benchmarks.hostile import attack
 from torchreel.errors import ForbiddenError, RefusedError, UnsupportedError
 from torchreel.formats import numpy_calls, targets
-from torchreel.formats.allowed import kinds, members
+from torchreel.formats.allowed import functions, kinds, members
 from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.codec import GraphDoc
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import dynamo
 
 TENSOR: Json = {"k": "tensor"}
 INPUTS: dict[str, Json] = {"x": TENSOR, "s": {"k": "symint"}, "l": {"k": "list", "items": [TENSOR]}}
@@ -314,3 +315,16 @@ def test_the_attack_finds_a_hole_where_there_is_one() -> None:
     tally = attack(800, planted=True, only_walks=True)
     assert any("canary" in text for text in tally.canaries)
     assert tally.is_bad()
+
+
+def test_what_a_class_makes_is_an_object_of_which_nothing_is_known() -> None:
+    """What a class of torch makes that is no tensor has methods of its own."""
+    named = {*dynamo.in_graph_names(), *functions.SINGLE}
+    classes = {name for name in named if isinstance(functions.resolve(name), type)}
+    makers = {name for name in classes if not functions.is_class(name)}
+    assert "torch.autograd.forward_ad._set_fwd_grad_enabled" in makers
+    for name in makers:
+        made = node("call_function", f"fn:{name}", True, name="made")
+        assert check(made)["made"] == kinds.of("opaque"), name
+        with pytest.raises(ForbiddenError):
+            check(made, node("call_method", "clone", {"n": "made"}))

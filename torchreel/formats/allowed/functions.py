@@ -77,7 +77,7 @@ _DENIED = {
     "torch._C._functorch.peek_interpreter_stack": "gives an interpreter of functorch back",
 }
 # What Dynamo writes for context managers, transforms and assertions without an entry of its table.
-_SINGLE = frozenset(
+SINGLE = frozenset(
     f"torch.{name}"
     for name in _words(
         "_C._set_grad_enabled set_grad_enabled is_grad_enabled _C._set_fwd_grad_enabled "
@@ -121,7 +121,7 @@ DENIED_HIGHER_ORDER = {
 
 _OBJECTS = _words(
     "torch.amp.autocast_mode._enter_autocast torch.autograd.grad_mode._enter_inference_mode "
-    "torch.nn.attention._backend_from_string torch.set_grad_enabled"
+    "torch.nn.attention._backend_from_string"
 )
 _TAKING_OBJECTS = _words(
     "torch.amp.autocast_mode._exit_autocast torch.autograd.grad_mode._exit_inference_mode "
@@ -137,13 +137,14 @@ def takes_objects(name: str) -> bool:
     return name in _TAKING_OBJECTS
 
 
-def result(name: str, args: Iterable[ValueKind]) -> ValueKind:
+def result(name: str, function: Target, args: Iterable[ValueKind]) -> ValueKind:
     """Return the kind of what a function gives back that is no operator of Python.
 
+    A class other than those of tensors makes an object, as `set_grad_enabled` does.
     Those of symbolic numbers take any values, and may give one of them back.  So does one that is
     named like a method of texts: `torch.split` calls that method of whatever it is given.
     """
-    if name in _OBJECTS:
+    if name in _OBJECTS or (isinstance(function, type) and not is_class(name)):
         return kinds.of("opaque")
     attribute = name.rpartition(".")[2]
     handed_on = attribute.startswith("sym_") or hasattr(str, attribute)
@@ -206,10 +207,10 @@ def _is_admitted(name: str, module: str, attribute: str) -> bool:
         return attribute not in _DENIED_FLAT and (
             _is_operator(attribute)
             or attribute in torch.functional.__all__
-            or name in _SINGLE
+            or name in SINGLE
             or bool(re.fullmatch(r"_?sym_\w+|_check\w*", attribute))
         )
-    if name in _SINGLE or name in dispatcher.reference_names() or is_setting(name):
+    if name in SINGLE or name in dispatcher.reference_names() or is_setting(name):
         return True
     if is_question(name):
         return True

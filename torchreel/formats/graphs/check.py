@@ -142,7 +142,7 @@ class _Check:
         if functions.is_class(name):
             _check_constructor(name, node)
         strings.check_function(name, function, _sequence(node.args), given)
-        return functions.result(name, every)
+        return functions.result(name, function, every)
 
     def _operator(self, node: NodeDoc, every: Sequence[ValueKind]) -> ValueKind:
         if self.imports and targets.is_custom(node.target):
