@@ -22,6 +22,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--database", choices=("sqlite", "postgres"), default="sqlite")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of a `sampled` function as slow, but for the first."""
+    begun = set[str]()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("sampled") and function in begun:
+            item.add_marker("slow")
+        begun.add(function)
+
+
 @pytest.fixture(autouse=True)
 def _grad_mode() -> Iterator[None]:
     """Leave grad mode to the next test as this one found it, whatever a graph of it did."""

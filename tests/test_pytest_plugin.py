@@ -66,6 +66,7 @@ def _no_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.slow
 def test_failing_tests_are_kept_under_their_names(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=TESTS)
     path = pytester.path / "kept.db"
@@ -100,6 +101,7 @@ def test_failing_tests_are_kept_under_their_names(pytester: pytest.Pytester) -> 
     )
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_passing_tests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=TESTS)
     result = pytester.runpytest_subprocess("-k", "passes or expected", "--torchreel")
@@ -112,6 +114,7 @@ def test_nothing_is_left_of_passing_tests(pytester: pytest.Pytester) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_test_that_kills_the_process_is_in_the_store(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

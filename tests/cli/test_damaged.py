@@ -181,6 +181,7 @@ def test_an_absurd_document(store: Path, name: str) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_one_large_page_that_many_rows_name(store: Path) -> None:
     """Each row is read, and each time the page is unpacked anew."""
     columns = {name: [1] * 60_000 for name in ("seq", "time_ns")} | {

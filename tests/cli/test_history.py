@@ -343,6 +343,7 @@ for _ in range(4):
 """
 
 
+@pytest.mark.slow
 def test_what_torch_advises_is_said_once_for_a_cause(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     result = run("record", "-o", path, "--", sys.executable, "-c", ATTRIBUTE)

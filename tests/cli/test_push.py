@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run
 from tests.cli.stores import failing
 from tests.server import PASSWORD, Server
@@ -66,6 +68,7 @@ def test_where_to_has_to_be_said_and_be_another_store(run: Run, empty: Path) -> 
     assert run("push", empty, "--to", "mysql://me@host/db").status == 3
 
 
+@pytest.mark.slow
 def test_no_password_is_printed_or_stored(run: Run, empty: Path, server: Server, url: str) -> None:
     secret = server.locked_url(url.rpartition("/")[2])
     printed = [

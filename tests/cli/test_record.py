@@ -171,6 +171,7 @@ def test_a_read_only_directory(run: Run, tmp_path: Path) -> None:
     assert "Read-only file system" in result.err
 
 
+@pytest.mark.slow
 def test_nobody_reads_what_is_said_at_the_end(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from torchreel.cli import main; main()", "record", "-o"]
     program = ["--", sys.executable, "-c", "raise SystemExit(7)"]
@@ -208,6 +209,7 @@ def test_what_is_not_said_is_as_the_environment_says(
     assert seen.read_text().split() == [frames, "none"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["raise SystemExit(3)", ""])
 def test_a_bad_end_without_a_failure_names_the_command_that_looks(
     run: Run, tmp_path: Path, end: str

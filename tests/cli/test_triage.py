@@ -62,6 +62,7 @@ def test_it_tells_what_is_new(run: Run, empty: Path, tmp_path: Path) -> None:
     assert "new: ValueError in dynamo" in result.out.split("\n\n")[1]
 
 
+@pytest.mark.slow
 def test_graphs_are_ranked_without_a_baseline(run: Run, empty: Path) -> None:
     result = run("triage", empty, "--accuracy")
     assert (result.status, result.out) == (

@@ -14,6 +14,7 @@ from torchreel.releases import environments
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "status"), [(["--if-available"], 0), ([], 1)])
 def test_a_release_without_a_wheel(
     words: list[str], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -29,6 +30,7 @@ def test_a_release_without_a_wheel(
     assert ("NOT RUN, for it can't be installed here" in done.stdout) == (status == 0)
 
 
+@pytest.mark.slow
 def test_a_release_that_pip_was_told_not_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

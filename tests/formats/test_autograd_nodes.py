@@ -38,6 +38,7 @@ def test_the_function_computes_what_autograd_does() -> None:
     assert torch.equal(found, expected)
 
 
+@pytest.mark.slow
 def test_nothing_that_a_process_counts_is_changed() -> None:
     script = """
 from torch._dynamo import compiled_autograd

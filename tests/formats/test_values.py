@@ -40,6 +40,7 @@ def _same(left: object, right: object) -> bool:
     return type(left) is type(right) and repr(left) == repr(right)
 
 
+@pytest.mark.slow
 @given(trees)
 def test_a_value_survives(value: object) -> None:
     data = parse_json(canonical_json(encode_value(value)))

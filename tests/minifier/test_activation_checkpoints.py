@@ -63,6 +63,7 @@ def with_policy(answers: Mapping[str, list[str]]) -> Case:
     return replace(case.with_graph(replace(case.graph, modules={name: body})), imports=())
 
 
+@pytest.mark.slow
 def test_a_failure_is_reduced_with_the_answers_that_it_needs(tmp_path: Path) -> None:
     path = record(tmp_path / "run.db", step, *operands(), backend=planted_saved)
     with Store.open(path, write=True) as store:

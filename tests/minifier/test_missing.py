@@ -80,6 +80,7 @@ def test_a_search_for_wrong_results_without_the_pass_is_refused(path: Path) -> N
     assert "same results" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_replay_without_the_pass_that_diverges_is_refused(path: Path) -> None:
     """The divergence says nothing of this torch."""
     with Store.open(path) as store:
@@ -89,6 +90,7 @@ def test_a_replay_without_the_pass_that_diverges_is_refused(path: Path) -> None:
     assert verdict.missing == (PASS,)
 
 
+@pytest.mark.slow
 def test_with_trust_the_pass_is_out_of_the_store(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return record(tmp_path_factory.mktemp("operators") / "run.db", failing, torch.ones(4, 3))
 
 
+@pytest.mark.slow
 def test_it_is_written_down_with_definitions(path: Path, tmp_path: Path) -> None:
     """The script defines the operators itself, and shows the failure with torch alone."""
     with Store.open(path) as store:

@@ -152,6 +152,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_dynamo_traces_the_same_graph_from_a_bundle(name: str, tmp_path: Path) -> None:
     path, graph = script(tmp_path, PROGRAMS[name])
@@ -194,6 +195,7 @@ def test_only_failing_frames_are_kept_by_default(record: Record) -> None:
     assert ([row.status for row in log.compiles], kept) == (["ok", "failed"], [False, True])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("frames", "expected"), [("all", [True, True]), ("none", [False, False])])
 def test_all_or_none_on_demand(tmp_path: Path, frames: str, expected: list[bool]) -> None:
     program = """
@@ -228,6 +230,7 @@ def test_an_unknown_choice_is_refused() -> None:
 # -- no data ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_no_weights_are_in_the_store(tmp_path: Path) -> None:
     """Parameters, buffers, globals, closures, arrays and arguments: none of their bytes."""
     numbers = [1234.5678, 2345.6789, 3456.7891, 4567.8912, 5678.9123]
@@ -261,6 +264,7 @@ def test_no_weights_are_in_the_store(tmp_path: Path) -> None:
     assert graph.count("torch.Tensor") > 3
 
 
+@pytest.mark.slow
 def test_a_bundle_needs_trust(tmp_path: Path) -> None:
     path, _ = script(tmp_path, "run(lambda x: x.sin(), torch.ones(3))")
     compile_, row = bundle(path)
@@ -269,6 +273,7 @@ def test_a_bundle_needs_trust(tmp_path: Path) -> None:
     assert row.digest is not None
 
 
+@pytest.mark.slow
 def test_a_strangers_bundle_runs_nothing_without_trust(tmp_path: Path) -> None:
     path, _ = script(tmp_path, "run(lambda x: x.sin(), torch.ones(3))")
     compile_, row = bundle(path)
@@ -289,6 +294,7 @@ def test_a_strangers_bundle_runs_nothing_without_trust(tmp_path: Path) -> None:
     assert flag.exists()  # trust means that
 
 
+@pytest.mark.slow
 def test_a_damaged_bundle_is_told(tmp_path: Path) -> None:
     path, _ = script(tmp_path, "run(lambda x: x.sin(), torch.ones(3))")
     compile_, row = bundle(path)
@@ -309,6 +315,7 @@ def test_a_frame_that_was_not_kept_is_told(record: Record) -> None:
 # -- what can't be pickled ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_can_not_be_pickled_is_named_and_the_rest_is_kept(tmp_path: Path) -> None:
     program = """
         class Model(torch.nn.Module):
@@ -329,6 +336,7 @@ def test_what_can_not_be_pickled_is_named_and_the_rest_is_kept(tmp_path: Path) -
     assert traced_again(path) == graph
 
 
+@pytest.mark.slow
 def test_what_a_module_knows_by_its_name_is_taken_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,6 +436,7 @@ def test_the_program_gets_its_own_exception_and_its_objects_back(record: Record)
 SECRETS = ("hunter2-hunter2", "zebra-crossing-99", "tiger-in-tank-7", "monkey-business-5")
 
 
+@pytest.mark.slow
 def test_secrets_are_taken_out_of_a_bundle(tmp_path: Path) -> None:
     """In the environment, under a telling key, and as constants of the code."""
     program = f"""
@@ -454,6 +463,7 @@ def test_secrets_are_taken_out_of_a_bundle(tmp_path: Path) -> None:
     assert "sin" in graph
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_where_all_text_is_redacted(tmp_path: Path) -> None:
     path, _ = script(tmp_path, "run(lambda x: x.sin(), torch.ones(3))", TORCHREEL_REDACT="all")
     _, row = bundle(path)
@@ -480,6 +490,7 @@ class _Attribute:
         return getattr, (self.of, "method")
 
 
+@pytest.mark.slow
 def test_a_compile_that_returns_loads_nothing_that_pickles(tmp_path: Path) -> None:
     program = (
         "import sys, torch\n"

@@ -92,6 +92,7 @@ def test_a_file_that_comes_before_the_first_compile_waits_for_nothing(
     assert asked == []
 
 
+@pytest.mark.slow
 def test_a_file_that_is_there_from_the_start_leaves_no_trace(path: Path) -> None:
     Path(f"{path}.off").touch()
     assert programs.run("torch.compile(lambda x: x, backend='eager')(torch.ones(2))", path) == 0
@@ -112,6 +113,7 @@ print("alive")
 """
 
 
+@pytest.mark.slow
 def test_a_signal_switches_it_off(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-c", programs.PRELUDE + SIGNALLED]
     assert run_recorded(command, path, settings=Settings(off_signal="SIGUSR2")) == 0

@@ -182,6 +182,7 @@ def test_a_store_that_stays_locked_switches_the_recording_off(
     assert sequences(path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "waits"), [("program", False), ("replay", True)])
 def test_a_replay_waits_at_its_end_until_all_is_written(path: Path, kind: str, waits: bool) -> None:
     """Without its recording there is no verdict; a program is kept for two seconds at most."""

@@ -133,6 +133,7 @@ with torch.compiler.set_stance("fail_on_recompile"):
 """
 
 
+@pytest.mark.slow
 def test_a_compile_that_is_forbidden_is_one_that_failed(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     assert programs.run(FORBIDDEN, path) == 1
@@ -193,6 +194,7 @@ def chain_of(store: Path) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", failure.chain)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("level", ["default", "all"])
 def test_what_the_compiler_called_is_kept_with_all_that_it_uses(tmp_path: Path, level: str) -> None:
     program, store = tmp_path / "backend.py", tmp_path / "run.db"
@@ -208,6 +210,7 @@ def test_what_the_compiler_called_is_kept_with_all_that_it_uses(tmp_path: Path, 
         assert texts == ["def small(gm, inputs):", "def is_small(gm):", 'LIMITS = {"nodes": 0}']
 
 
+@pytest.mark.slow
 def test_a_secret_in_another_file_of_the_backend_is_taken_out(tmp_path: Path) -> None:
     """No frame of that file compiles, and none of its functions is in the traceback."""
     tmp_path.joinpath("limits.py").write_text(
@@ -245,6 +248,7 @@ def test_the_function_that_dynamo_was_tracing_is_kept(record: Record) -> None:
     assert "called" not in link
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "line",
     [

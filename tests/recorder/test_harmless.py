@@ -26,6 +26,7 @@ def recorded(program: str, path: Path, mode: str = "full") -> ProgramEnd:
     return record_program(command, path, mode, Settings())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["full", "flight"])
 @pytest.mark.parametrize(("end", "status"), [("os._exit(9)", 9), ("os.kill(os.getpid(), 9)", 137)])
 def test_an_end_right_after_a_compile_is_no_crash(
@@ -94,6 +95,7 @@ sys.exit(7)
 """
 
 
+@pytest.mark.slow
 def test_files_that_get_the_numbers_of_closed_descriptors_are_not_written_to(
     path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +110,7 @@ def test_files_that_get_the_numbers_of_closed_descriptors_are_not_written_to(
         assert [row.status for row in RecordedLog(store).compiles] == ["ok"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["text", "store"])
 def test_a_file_that_is_overwritten_in_place_stays_as_it_was_written(
     path: Path, tmp_path: Path, by: str
@@ -130,6 +133,7 @@ SILENT = (
 )
 
 
+@pytest.mark.slow
 def test_nothing_is_said_among_what_the_program_says(path: Path) -> None:
     program = programs.PRELUDE + SILENT.format(path=str(path)) + "print('err', file=sys.stderr)"
     command = [sys.executable, "-c", "from torchreel.cli import main; main()", "record", "-o"]
@@ -142,6 +146,7 @@ def test_nothing_is_said_among_what_the_program_says(path: Path) -> None:
     assert done.stderr.splitlines() == ["err", said]
 
 
+@pytest.mark.slow
 def test_without_the_launcher_it_is_said_at_the_end(path: Path) -> None:
     program = programs.PRELUDE + SILENT.format(path=str(path)) + "print('err', file=sys.stderr)"
     done = subprocess.run(
@@ -154,6 +159,7 @@ def test_without_the_launcher_it_is_said_at_the_end(path: Path) -> None:
     assert any("was deleted or replaced" in line for line in rest)
 
 
+@pytest.mark.slow
 def test_a_second_recorder_says_so(path: Path, tmp_path: Path) -> None:
     second = COMPILE + (
         f"import torchreel\nwith torchreel.record({str(tmp_path / 'second.db')!r}):\n    {COMPILE}"
@@ -186,6 +192,7 @@ sys.exit(7)
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_leaves_alone_what_took_the_place_of_the_store(
     path: Path, tmp_path: Path
 ) -> None:

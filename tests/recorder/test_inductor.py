@@ -170,6 +170,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.slow
 def test_an_uncaught_error_of_a_later_call_belongs_to_its_compile(path: Path) -> None:
     assert programs.run(LATER_CALL, path) == 1
     with Store.open(path) as store:

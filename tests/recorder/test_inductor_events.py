@@ -38,6 +38,7 @@ def mixed(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (x @ w).relu().sum(-1), x.sin().cumsum(0) + x.exp()
 
 
+@pytest.mark.slow
 def test_a_compile_from_lowering_to_the_compiler(record: Record) -> None:
     log = record(lambda: torch.compile(mixed)(torch.ones(2, 3), torch.ones(3, 3)))
     lowered = [

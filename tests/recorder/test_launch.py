@@ -24,6 +24,7 @@ torch.compile(lambda x: deadly(x) @ x)(torch.ones(2, 2))
 """
 
 
+@pytest.mark.slow
 def test_a_crash_in_the_kernel_leaves_its_graph_and_its_stage(path: Path) -> None:
     assert programs.run(CRASH, path) == 128 + signal.SIGSEGV
     with Store.open(path) as store:

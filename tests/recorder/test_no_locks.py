@@ -106,6 +106,7 @@ def test_each_process_writes_its_own_file(path: Path, refusing: dict[str, str]) 
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.slow
 def test_the_commands_say_so(path: Path, refusing: dict[str, str]) -> None:
     """Also where there are no locks to read under, and of a file whose log was left behind."""
     pid, _ = run(path, refusing, end="os.kill(os.getpid(), 9)")
@@ -120,6 +121,7 @@ def test_the_commands_say_so(path: Path, refusing: dict[str, str]) -> None:
     assert f"each wrote a file of its own. Name one: {own}." in missing.stderr
 
 
+@pytest.mark.slow
 def test_record_says_where_it_went(path: Path, refusing: dict[str, str]) -> None:
     program = programs.PRELUDE + COMPILES.format(end="sys.exit(7)")
     done = torchreel(refusing, "record", "-o", str(path), "--", sys.executable, "-c", program)
@@ -163,6 +165,7 @@ def test_the_type_of_a_file_system(
     assert locks.type_of(Path(directory), "") == ""
 
 
+@pytest.mark.slow
 def test_on_a_network_each_rank_has_its_file(
     path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -144,6 +144,7 @@ torch.compile(model, backend=split_backends.splitting("compile_fx"))(torch.ones(
 """
 
 
+@pytest.mark.slow
 def test_a_death_in_a_part_is_one_failure(tmp_path: Path) -> None:
     program = tmp_path / "dies.py"
     program.write_text(CRASH)

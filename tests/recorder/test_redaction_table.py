@@ -118,6 +118,7 @@ def test_the_store_holds_what_the_table_says(recorded: tuple[str, list[bytes]]) 
     assert not wrong, "\n".join(map(str, wrong))
 
 
+@pytest.mark.slow
 def test_a_frame_that_begins_anew_leaves_no_source_either(tmp_path: Path) -> None:
     """A graph break restarts the frame, whose row is then completed by another path."""
     program = tmp_path / "program.py"

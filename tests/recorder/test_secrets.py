@@ -307,6 +307,7 @@ def test_what_is_left_can_be_read(recorded: Path) -> None:
     assert [row.status for row in compiles] == ["ok", "failed"]
 
 
+@pytest.mark.slow
 def test_a_recording_with_redactions_replays(recorded: Path) -> None:
     with Store.open(recorded, write=True) as store:
         good, bad = queries.compiles(store, 1)

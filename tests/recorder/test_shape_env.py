@@ -332,6 +332,7 @@ print("\\n".join(lines))
 """
 
 
+@pytest.mark.slow
 def test_torch_says_the_same_with_and_without_the_recorder(tmp_path: Path) -> None:
     """Guards, source locations, counters, and every line that the ShapeEnv logs."""
     program = tmp_path / "program.py"

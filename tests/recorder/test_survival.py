@@ -43,6 +43,7 @@ torch.compile(lambda x: x.sin() + 1, backend=deadly)(torch.ones(2))
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("mode", "death", "status", "recorded_signal"),
     [
@@ -114,6 +115,7 @@ sys.exit(7)
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("room", [1 << 16, 32 << 20])
 @pytest.mark.parametrize("mode", ["full", "flight"])
 def test_memory_that_is_used_up(path: Path, mode: str, room: int) -> None:
@@ -176,12 +178,14 @@ def outcome(
 FINE = (5, f"total {float(EXPECTED)}\n")
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
     assert outcome(tmp_path / "run.db", before=limit) == FINE
     assert_readable(tmp_path / "run.db")
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -204,6 +208,7 @@ def assert_readable(path: Path) -> None:
         assert len(RecordedLog(store).compiles) >= 1
 
 
+@pytest.mark.slow
 def test_a_directory_that_may_not_be_written_to(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir()
@@ -220,12 +225,14 @@ def test_a_directory_that_may_not_be_written_to(tmp_path: Path) -> None:
     assert list(closed.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_store_that_is_deleted_meanwhile(tmp_path: Path) -> None:
     store = tmp_path / "there" / "run.db"
     assert outcome(store, middle=f"os.unlink({str(store)!r})") == FINE
     assert not store.exists()
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_deleted_meanwhile(tmp_path: Path) -> None:
     store = tmp_path / "there" / "run.db"
     assert outcome(store, middle=f"shutil.rmtree({str(store.parent)!r})", mode="flight") == FINE

@@ -53,6 +53,7 @@ def test_other_text_is_no_release(text: str) -> None:
         wanted_versions((text,), None)
 
 
+@pytest.mark.slow
 def test_an_environment_that_pip_cannot_make_leaves_nothing(cache: Path) -> None:
     said: list[str] = []
     with pytest.raises(EnvironmentFailed, match=r"No matching distribution .*torch==2\.14\.1"):

@@ -87,6 +87,7 @@ def record(path: Path, program: Callable[[Tensor, Tensor], Tensor]) -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_a_policy_answers_is_saved_in_a_replay(tmp_path: Path, name: str) -> None:
     path = tmp_path / "run.db"

@@ -59,6 +59,7 @@ def test_a_capture_names_what_is_replayed_of_it(tmp_path: Path) -> None:
     assert inner.place in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_the_tensors_of_a_list_have_the_sizes_that_were_symbols(tmp_path: Path) -> None:
     """All tensors of a backward come in one list: that of the real ones, in Dynamo's graph."""
     torch._dynamo.reset()

@@ -66,6 +66,7 @@ def compiles(store: Store) -> list[Compile]:
     return list(queries.compiles(store, program.id))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", COMPILING)
 def test_what_one_compiles_is_replayed_from_its_graph(store: Store, number: int) -> None:
     verdict = replay(store, compiles(store)[number], "graph")

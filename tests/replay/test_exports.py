@@ -82,6 +82,7 @@ def test_an_export_is_made_again_with_trust(store: Store, number: int) -> None:
     assert ("export.end" in kinds, "failure" in kinds) == (number < 2, number == 2)
 
 
+@pytest.mark.slow
 def test_its_dynamo_part_is_compared_with_it(store: Store) -> None:
     verdict = replay(store, dynamo_part(store), "frame", trust=True)
     assert verdict.verdict == "identical"
@@ -109,6 +110,7 @@ def test_no_value_of_a_buffer_is_recorded(store: Store) -> None:
     assert (0.4375).hex().encode() not in blob
 
 
+@pytest.mark.slow
 def test_only_what_fails_is_kept_by_default(tmp_path: Path) -> None:
     with Store.open(recorded(tmp_path, "failing")) as store:
         kept = [queries.frame_bundle(store, row) is not None for row in exports(store)]

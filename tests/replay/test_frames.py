@@ -450,6 +450,7 @@ torch.compile(program, backend="eager")(torch.ones(3, requires_grad=True))
 """
 
 
+@pytest.mark.slow
 def test_functions_of_the_program_keep_their_marks(tmp_path: Path) -> None:
     """Functions of `__main__` are in the bundle by value: Dynamo knows marks by ids."""
     path = _record(tmp_path, MARKED)

@@ -59,6 +59,7 @@ def test_a_hang_ends_at_the_recorded_limit(tmp_path: Path, monkeypatch: pytest.M
         assert time.monotonic() - began < DEFAULT_TIMEOUT / 4
 
 
+@pytest.mark.slow
 def test_too_much_memory_is_refused(tmp_path: Path) -> None:
     """With the option that gives it more."""
     assert record(tmp_path / "run.db", "sine", source=PROGRAM) == 0

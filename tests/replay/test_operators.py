@@ -44,6 +44,7 @@ def the_compile(store: Store) -> Compile:
     return row
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_stand_ins_replay_identically(tmp_path: Path, name: str, dynamic: bool) -> None:
@@ -65,6 +66,7 @@ def test_they_are_opaque_to_inductor_too(tmp_path: Path, name: str) -> None:
             assert verdict.verdict == IDENTICAL, f"{entry}: {verdict}\n{verdict.difference}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("name", ALIASING)
 def test_results_share_memory_as_the_fake_kernel_said(

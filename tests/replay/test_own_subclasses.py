@@ -45,6 +45,7 @@ f(Wrapper(torch.ones(3)), Wrapper(torch.ones(3)))
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("trust", [True, False])
 def test_a_class_of_the_program_is_code_and_wants_trust(tmp_path: Path, trust: bool) -> None:
     path, program = tmp_path / "run.db", tmp_path / "program.py"

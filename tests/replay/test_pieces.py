@@ -87,6 +87,7 @@ def test_regions_of_both_directions_replay_identically(tmp_path: Path) -> None:
     assert [(row.verdict, row.detail) for row in verdicts] == [("identical", "")] * 2
 
 
+@pytest.mark.slow
 def test_a_graph_that_no_compile_is_around_replays_identically(tmp_path: Path) -> None:
     _, *alone = _record(tmp_path / "run.db", split_backends.run_alone)
     assert [row.compile_id for row in alone] == ["-", "-"]

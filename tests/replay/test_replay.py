@@ -239,6 +239,7 @@ torch.compile(f, backend="aot_eager")(torch.randn(3, 4), torch.tensor([True, Fal
 """
 
 
+@pytest.mark.slow
 def test_a_backend_that_fails_and_lets_eager_mode_go_on_does_so_again(tmp_path: Path) -> None:
     """For Dynamo its exception is a graph break; a replay from the graph has no Dynamo."""
     path = tmp_path / "fallen.db"
@@ -259,6 +260,7 @@ def test_a_backend_that_fails_and_lets_eager_mode_go_on_does_so_again(tmp_path: 
     assert not found.agrees
 
 
+@pytest.mark.slow
 def test_a_compile_of_aot_inductor_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "aoti.db"
     program = (
@@ -279,6 +281,7 @@ def test_a_compile_of_aot_inductor_is_refused_with_the_reason(tmp_path: Path) ->
     assert verdict.detail.startswith("this compile is AOTInductor's")
 
 
+@pytest.mark.slow
 def test_eagers_run_of_a_wrong_result_is_no_part_of_the_replay(tmp_path: Path) -> None:
     """Both are run and compared; what eager does there was in no event log."""
     path = tmp_path / "run.db"
@@ -302,6 +305,7 @@ torch.compile(lambda x: x + 1 if x.shape[0] == 8 else x, backend="aot_eager")(x)
 """
 
 
+@pytest.mark.slow
 def test_a_failure_of_guards_is_no_part_of_a_replay_from_the_graph(tmp_path: Path) -> None:
     path = tmp_path / "constrained.db"
     assert record(path, "constrained", source=CONSTRAINED) == 1

@@ -36,6 +36,7 @@ def _in_the_forward(x: torch.Tensor) -> torch.Tensor:
     return x.sin()[(x.abs() + 7).long()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("function", [_in_the_forward, _in_the_backward])
 def test_a_failure_of_compiled_code_comes_again(
@@ -61,6 +62,7 @@ def test_a_failure_of_compiled_code_comes_again(
     assert (row.recorded, row.replayed, row.identical) == (1, 1, 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_double_backward_is_refused_again(tmp_path: Path, backend: str) -> None:
     torch._dynamo.reset()
@@ -81,6 +83,7 @@ def test_a_double_backward_is_refused_again(tmp_path: Path, backend: str) -> Non
     assert [row.replayed for row in verdict.compared if row.kind == "failure"] == [1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("entry", ["graph", "frame"])
 def test_a_backward_that_is_to_keep_its_graph_is_refused_again(tmp_path: Path, entry: str) -> None:
     """Once it was compiled with donated buffers; the frame's inputs are no leaves."""

@@ -32,6 +32,7 @@ def other_layout(x: Tensor, y: Tensor) -> Tensor:
     return x.sin() * x
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("program", "options"),
     [

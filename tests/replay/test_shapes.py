@@ -526,6 +526,7 @@ def test_the_rebuilt_one_goes_on_as_the_recorded_one(record: Record) -> None:
     assert rebuilt.format_guards() == env.format_guards()
 
 
+@pytest.mark.slow
 def test_it_is_rebuilt_in_another_process(record: Record, tmp_path: Path) -> None:
     """Whatever the order of sets is there."""
     recorded = record(items)

@@ -48,6 +48,7 @@ def returned(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return a[:1], b.t()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("function", [written, returned])
 @pytest.mark.parametrize("pair", [views_of_one, one_detached, turned, of_data])
 def test_inputs_that_share_storage(

@@ -17,6 +17,7 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "transform",
     [

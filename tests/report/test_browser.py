@@ -161,6 +161,7 @@ def test_a_drawn_node_is_chosen_zoomed_and_found(
     assert "match" in page.locator("#told").inner_text()
 
 
+@pytest.mark.slow
 def test_every_part_of_a_compile(look: Open, page_file: Path, document: ReportDocument) -> None:
     place = next(at for at, row in enumerate(document.compiles) if row.misses)
     page = look(page_file).go(f"/c/{place}", ".waterfall")

@@ -121,6 +121,7 @@ def test_what_has_no_room_is_left_out_and_said(stores: dict[str, Path]) -> None:
     assert "1 of 2 pairs" in small.notes[0]
 
 
+@pytest.mark.slow
 def test_the_command_writes_it_without_torch(
     run: Run,
     tmp_path: Path,

@@ -42,6 +42,7 @@ def test_what_a_page_can_do_without_takes_a_quarter_at_most() -> None:
     assert packer.add(texts[-1]) == len(kept)  # what a page needs still has room
 
 
+@pytest.mark.slow
 def test_a_graph_of_five_thousand_nodes(tmp_path: Path) -> None:
     left, right = large(tmp_path / "a.db", "relu"), large(tmp_path / "b.db", "sin")
     assert document_of(left).notes == []

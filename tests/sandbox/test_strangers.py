@@ -77,6 +77,7 @@ def test_what_gets_through_a_replay_does_no_harm(outside: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_replay_that_the_sandbox_denies_something_is_refused_and_says_so(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_replay_that_the_sandbox_denies_something_is_refused_and_says_so(
     assert canaries(outside) == set()
 
 
+@pytest.mark.slow
 def test_with_trust_the_same_hole_does_harm(tmp_path: Path, recorded: Path) -> None:
     """So the canaries of the other tests are real ones."""
     shutil.copy(recorded, tmp_path / "run.db")
@@ -110,6 +112,7 @@ def test_with_trust_the_same_hole_does_harm(tmp_path: Path, recorded: Path) -> N
     assert (tmp_path / "run.db").read_text() == "overwritten"
 
 
+@pytest.mark.slow
 def test_what_gets_through_a_reduction_does_no_harm(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +124,7 @@ def test_what_gets_through_a_reduction_does_no_harm(
     assert (outside / "imported").exists(), "the hole was not there"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", ["PermissionError", "LoweringException"])
 def test_a_candidate_that_hits_the_wall_never_counts(
     error: str, outside: Path, monkeypatch: pytest.MonkeyPatch

@@ -126,6 +126,7 @@ sys.exit(any(name.startswith(("sqlalchemy", "alembic")) for name in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_recorded_program_imports_no_sqlalchemy(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     assert subprocess.run([sys.executable, "-c", PROGRAM, str(path)]).returncode == 0

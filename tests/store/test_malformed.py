@@ -25,6 +25,7 @@ def test_what_they_are_made_from_is_sent(tmp_path: Path, url: str) -> None:
         assert sorted(push_path(str(base), central).sent) == [malformed.BAD, malformed.GOOD]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "numbers", [range(50), pytest.param(range(50, 200), marks=pytest.mark.slow)]
 )

@@ -312,6 +312,7 @@ print(len(seen), len(set(seen)), seen[0].exception_types, seen[0].frames[0], rep
 """
 
 
+@pytest.mark.slow
 def test_a_real_failure_is_the_same_however_it_travels() -> None:
     """Seen outside of Dynamo, inside of the backend, and outside of a backend of one's own."""
     result = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True)

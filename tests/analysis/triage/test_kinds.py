@@ -126,6 +126,7 @@ def test_a_kind_that_is_none_is_said_and_its_failures_are_read(tmp_path: Path, t
     assert len(triage([target]).unreadable) == 6
 
 
+@pytest.mark.sampled
 def test_the_group_of_one_failure(tmp_path: Path, target: str) -> None:
     _pushed(source(tmp_path / "run.db", range(12)), target)
     groups = triage([target]).groups
@@ -136,6 +137,7 @@ def test_the_group_of_one_failure(tmp_path: Path, target: str) -> None:
             assert triage_of(whole).groups == (group,)
 
 
+@pytest.mark.sampled
 def test_one_failure_is_told_without_reading_the_others(tmp_path: Path, target: str) -> None:
     read = []
     for runs in (range(12), range(12, 72)):

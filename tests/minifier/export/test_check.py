@@ -48,6 +48,7 @@ def test_anything_else_does_not(script: str, detail: str) -> None:
     assert found.detail.startswith(detail)
 
 
+@pytest.mark.slow
 def test_an_error_that_dynamo_hands_on_is_the_one_that_it_raised() -> None:
     """Its implicit context looks explicit by then: it is no part of what was recorded."""
     script = """
@@ -114,6 +115,7 @@ def test_a_hang_holds_when_the_script_says_that_it_hangs() -> None:
     assert not check("pass", hang_signature("lowering")).holds
 
 
+@pytest.mark.slow
 def test_a_wrong_result_is_what_assert_close_says() -> None:
     script = "import torch\ntorch.testing.assert_close(torch.ones(2), torch.zeros(2))"
     assert check(script, wrong_result_signature("values")).holds

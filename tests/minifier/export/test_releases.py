@@ -42,6 +42,7 @@ HERE = version("torch").partition("+")[0]
         ("open('/etc/torchreel', 'w')", "unjudged", "the sandbox denied"),
     ],
 )  # fmt: skip
+@pytest.mark.sampled
 def test_what_a_run_says(script: str, state: State, detail: str) -> None:
     run = run_of(check(script, ERROR))
     assert (run.state, run.detail[: len(detail)]) == (state, detail)

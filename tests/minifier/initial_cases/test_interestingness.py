@@ -80,6 +80,7 @@ def test_warnings_are_counted_and_read(worker: WorkerOracle) -> None:
     assert judged(worker, case, 'warning ~ "^beware" and warning ~ "logged: sin"').verdict == "same"
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_reached_decides_what_it_can(
     worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +98,7 @@ def test_an_error_is_another_failure(worker: WorkerOracle) -> None:
     assert judged(worker, case, "compile_seconds >= 0").verdict == "other"
 
 
+@pytest.mark.slow
 def test_a_compile_is_reduced_by_what_its_code_says(worker: WorkerOracle) -> None:
     """To the one operator that is in the text."""
     case = case_from(chain_of(["relu", "sin", "neg", "cos", "exp"]), torch.ones(4, 8))

@@ -88,6 +88,7 @@ def test_a_module_that_raises_when_it_is_imported(
         WorkerOracle(WANTED, imports=("breaks_when_imported",))
 
 
+@pytest.mark.slow
 def test_a_hang_in_c_with_the_interpreter_locked(
     worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

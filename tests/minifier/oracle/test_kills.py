@@ -138,6 +138,7 @@ def workers() -> Iterator[WorkerOracle]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("below", [0, 1, 2], ids=["the warm process", "the worker", "the run"])
 def test_a_kill_is_no_verdict(worker: WorkerOracle, case: Case, below: int) -> None:
     disturbed = Disturbed(worker, {0: below})
@@ -179,6 +180,7 @@ def test_nor_is_a_signal_that_somebody_sends(worker: WorkerOracle, case: Case, n
     assert report.verdict == "same", report
 
 
+@pytest.mark.slow
 def test_a_warm_process_that_is_killed_as_it_starts_is_started_again(
     worker: WorkerOracle, case: Case
 ) -> None:

@@ -73,6 +73,7 @@ def reduced(case: Case, oracle: PoolOracle) -> tuple[MinifyResult, list[str]]:
     return replace(found, seconds=0.0, passes=passes, wasted_runs=0), oracle.seen
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_any_number_of_workers_takes_the_same_steps(name: str) -> None:
     case, fails = REDUCTIONS[name]

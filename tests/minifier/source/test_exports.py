@@ -129,6 +129,7 @@ def test_the_next_command_is_to_reduce_it(
     assert capsys.readouterr().err.strip().endswith("--trust")
 
 
+@pytest.mark.slow
 def test_the_program_makes_the_module_and_exports_it(branches: Path) -> None:
     for case in programs(branches):
         end = case.text.splitlines()[-1]
@@ -136,6 +137,7 @@ def test_the_program_makes_the_module_and_exports_it(branches: Path) -> None:
         assert "data-dependent" in raised(case.text, GuardOnDataDependentSymNode)
 
 
+@pytest.mark.slow
 def test_dimensions_and_options_are_written(strict: Path) -> None:
     first = programs(strict)[0].text
     assert "batch = torch.export.Dim('batch', max=64)" in first
@@ -220,6 +222,7 @@ def test_a_parameter_goes_with_all_that_the_export_has_for_it(
     assert made.text.splitlines()[-1] == f"torch.export.export({left})"
 
 
+@pytest.mark.slow
 def test_no_pass_breaks_the_call(branches: Path) -> None:
     """Each candidate is a program that still ends with a call of torch.export or torch.compile."""
     case = programs(branches)[0]

@@ -157,6 +157,7 @@ def test_what_eager_mode_raises_may_be_the_right_result(failed: Path) -> None:
     assert ("except" in first.text, "except" in second.text) == (False, True)
 
 
+@pytest.mark.slow
 def test_a_program_that_was_changed_is_another(tmp_path: Path) -> None:
     path = recorded(
         tmp_path, "import torch\ntorch.compile(torch.sin, backend='eager')(torch.ones(2))"
@@ -184,6 +185,7 @@ torch.compile(lambda x: scaled(x, by), backend="eager")(torch.ones(2))
 """
 
 
+@pytest.mark.slow
 def test_a_program_brings_its_arguments_and_its_modules(tmp_path: Path) -> None:
     (tmp_path / "layers.py").write_text("def scaled(x, by):\n    return x * by\n")
     path = recorded(tmp_path, _WITH_A_MODULE, "--by", "3")
@@ -207,6 +209,7 @@ def test_a_program_brings_its_arguments_and_its_modules(tmp_path: Path) -> None:
     assert ran.stdout == "by 3\n"
 
 
+@pytest.mark.slow
 def test_an_argument_that_was_taken_out_is_not_guessed(tmp_path: Path) -> None:
     text = "import torch\ntorch.compile(torch.sin, backend='eager')(torch.ones(2))"
     path = recorded(tmp_path, text, "--api-token", "hunter2222")
@@ -264,6 +267,7 @@ class Here:
         return TaskResult(run(task, lambda position: None), 0.0, 0).report()
 
 
+@pytest.mark.slow
 def test_a_program_may_raise_for_what_it_gets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

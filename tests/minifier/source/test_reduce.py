@@ -126,6 +126,7 @@ def test_the_program_is_the_frame(texts: list[str]) -> None:
     assert text.count("torch.nn.Parameter") <= 1
 
 
+@pytest.mark.slow
 def test_the_program_stands_alone(texts: list[str], tmp_path: Path) -> None:
     """By itself, in a fresh process, it fails as recorded."""
     program = tmp_path / "program.py"
@@ -294,6 +295,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_transforms_around_a_frame_are_opened_again(mapped: Path) -> None:
     """With the levels and the tensors inside of them as they were, in the replay and the text."""
     with Store.open(mapped, write=True) as opened:

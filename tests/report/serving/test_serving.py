@@ -246,6 +246,7 @@ def test_it_imports_no_torch(path: Path) -> None:
 # -- in a browser ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_page_follows_its_store_and_says_when_its_server_is_gone(
     browser: Any,
     path: Path,
