@@ -4,9 +4,9 @@
                                [--heavy] [--verbs replay minify ...]
 
 Damages copies of real recordings in 2,000 ways and runs every command on each: those that start
-torch (replay, minify, bisect, analyze, export, a recording into it) on one of eight each.  Results
-go to a file in the folder, so that a run which was stopped goes on.  Prints how many commands ended
-how; exits with 1 if any ended in a traceback, a hang, or took too much memory.
+torch (replay, minify, bisect, share, a recording into it, and others) on one of eight each.
+Results go to a file in the folder, so that a run which was stopped goes on.  Prints how many
+commands ended how; exits with 1 if any ended in a traceback, a hang, or took too much memory.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ HEAVY: tuple[str, ...] = (
     "minify {} --limit-runs 4 --no-explain --checks 1 -f",
     "bisect {} --limit-runs 4", "analyze {}", "export {} --checks 1 -f", "doctor {}",
     "replay {} --sequence --trust --timeout 60", "record -o {} -- {python} {program}",
+    "share {} -o bundle.db -f", "recheck {} --python {python}",
+    "releases {} --python {python} --runs 1",
 )  # fmt: skip
 """Commands that start torch: on a sample."""
 
