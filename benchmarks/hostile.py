@@ -155,7 +155,7 @@ class Range:
     def document_of(self, number: int, only_walks: bool) -> Any:
         """The n-th graph, in place of the recorded one."""
         from benchmarks.hostile_graphs import Attacker
-        from torchreel.formats.graphs.codec import GraphDoc
+        from torchreel.formats.graphs.document import GraphDoc
 
         attacker = Attacker(number, self.inputs, only_walks=only_walks)
         nodes, modules = attacker.graph()

@@ -19,7 +19,7 @@ import torch
 
 import torchreel
 from torchreel.formats.checkpoints.document import CheckpointDoc
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.oracle.protocol import Task

@@ -31,7 +31,7 @@ from minifier_programs import MODELS
 from tests.formats.compiles import compile_and_see
 from tests.minifier.hand_made import BUG
 from tests.minifier.simulated import Latency, PoolOracle, SimulatedPool, SleepingPool
-from torchreel.formats.graphs.codec import NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.oracle.runs_ahead import Pool

@@ -1,10 +1,12 @@
 """What an import may pull in: torch imports us, so we must be light and must not import it back."""
 
+import graphlib
 import json
 import re
 import subprocess
 import sys
 
+import grimp
 import pytest
 
 HEAVY = ["torch", "sqlalchemy", "alembic", "zstandard", "numpy", "psycopg", "typer"]
@@ -46,3 +48,12 @@ def _modules(statement: str) -> list[str]:
 def _loaded(statement: str) -> list[str]:
     modules = _modules(statement)
     return [name for name in HEAVY if name in modules]
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Late imports and those for types alone count; the package's own public names do not."""
+    graph = grimp.build_graph("torchreel")
+    inner = {module for module in graph.modules if module != "torchreel"}
+    needs = {module: graph.find_modules_directly_imported_by(module) & inner for module in inner}
+    assert len(needs) > 500
+    assert list(graphlib.TopologicalSorter(needs).static_order())  # raises CycleError, with it

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.programs import PLANTED, PROGRAMS, ROOT, record
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle

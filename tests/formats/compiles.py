@@ -9,7 +9,8 @@ import torch._dynamo
 from torch.fx import GraphModule
 
 from torchreel.formats.checkpoints.document import CheckpointDoc, graph_checkpoint
-from torchreel.formats.graphs.codec import GraphDoc, encode_graph
+from torchreel.formats.graphs.codec import encode_graph
+from torchreel.formats.graphs.document import GraphDoc
 
 
 @dataclass

@@ -15,7 +15,7 @@ from torchreel.errors import ForbiddenError, RefusedError, UnsupportedError
 from torchreel.formats import numpy_calls, targets
 from torchreel.formats.allowed import functions, kinds, members
 from torchreel.formats.graphs.check import check_graph
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import dynamo
 

@@ -15,7 +15,8 @@ from tests.formats.compiles import compile_and_see
 from torchreel.errors import UnsupportedError
 from torchreel.formats import sources
 from torchreel.formats.checkpoints.document import CheckpointDoc
-from torchreel.formats.graphs.codec import GraphDoc, encode_graph
+from torchreel.formats.graphs.codec import encode_graph
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.replay.child.restore import restore
 from torchreel.store.documents import graph_documents

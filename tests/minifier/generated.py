@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.minifier.hand_made import call, case_of, ref, tensor
 from tests.minifier.nested import NESTED, VALUE
-from torchreel.formats.graphs.codec import NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.case import BACKENDS, HARNESSES, Case
 from torchreel.store.documents.jsontypes import Json
 

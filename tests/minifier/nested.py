@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.minifier.hand_made import call, case_of, ref, tensor
 from torchreel.formats.graphs import SAVE_POLICY
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.store.documents.jsontypes import Json
 

@@ -50,7 +50,7 @@ from torchreel.store.addressing import UNNAMED
 if TYPE_CHECKING:
     from torchreel.events.event import EventType
     from torchreel.formats.checkpoints.document import CheckpointDoc
-    from torchreel.formats.graphs.codec import GraphDoc
+    from torchreel.formats.graphs.document import GraphDoc
     from torchreel.store.failures.signature import Signature
 
 

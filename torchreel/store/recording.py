@@ -38,3 +38,20 @@ def _open_for_recording(target: str) -> DirectStore | Store:
     from torchreel.store.database import Store
 
     return Store.open(target, create=True)
+
+
+def is_done(store: DirectStore | Store, recording_id: int | None) -> bool:
+    """Return whether the store says that a recording has ended."""
+    if isinstance(store, direct.DirectStore):
+        store.check_descriptors()
+        query = "SELECT status FROM recordings WHERE id = ?"
+        found = store.connection.execute(query, (recording_id,)).fetchone()
+    else:
+        from sqlalchemy import select
+
+        from torchreel.store.schema import recordings as table
+
+        with store.connect() as connection:
+            rows = connection.execute(select(table.c.status).where(table.c.id == recording_id))
+            found = rows.first()
+    return found is not None and found[0] == "done"

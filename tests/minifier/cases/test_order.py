@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from tests.minifier.generated import cases
 from tests.minifier.hand_made import call, case_of, chain, ref, tensor
-from torchreel.formats.graphs.codec import NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.order import sort_key
 from torchreel.store.documents.jsontypes import canonical_json

@@ -13,7 +13,7 @@ import torch
 from tests.minifier.hand_made import functions_of
 from tests.minifier.real import NOTHING, case_from, chain_of, planted, shared_worker
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, UsageError
-from torchreel.formats.graphs.codec import NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.options import Budget, RunLimits
 from torchreel.minifier.oracle.protocol import ChildReport, TaskResult

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.minifier.hand_made import BUG, Predicate, functions_of
 from tests.minifier.nested import NESTED
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.higher_order import call_of, calls_in
 from torchreel.minifier.cases.order import sort_key

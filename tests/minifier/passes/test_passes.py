@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.minifier.generated import cases
 from tests.minifier.hand_made import call, case_of, chain, functions_of, ref, tensor
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import sizes
 from torchreel.minifier.cases.graph_edits import output_items

@@ -14,7 +14,7 @@ from tests.minifier.hand_made import (
     tensor,
 )
 from tests.minifier.passes.test_passes import applied, assert_well_formed
-from torchreel.formats.graphs.codec import NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input, as_object
 from torchreel.minifier.cases.graph_edits import output_items

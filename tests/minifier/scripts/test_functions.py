@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch._dynamo.testing import EagerAndRecordGraphs
 
 from torchreel.errors import TorchreelError
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, encode_graph
+from torchreel.formats.graphs.codec import encode_graph
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.scripts.functions import function
 from torchreel.minifier.scripts.names import variables
 

@@ -22,7 +22,8 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats import sources, symbols
 from torchreel.formats.checkpoints import ambient, config, exported_programs
 from torchreel.formats.checkpoints.inductor_call import encode_arguments
-from torchreel.formats.graphs.codec import GraphDoc, encode_graph
+from torchreel.formats.graphs.codec import encode_graph
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.shape_env import answers, snapshots
 from torchreel.formats.tensors.check import check_description
 from torchreel.formats.tensors.encoder import Encoder

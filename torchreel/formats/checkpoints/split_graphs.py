@@ -20,7 +20,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats import symbols
 from torchreel.formats.checkpoints import aot_arguments
 from torchreel.formats.checkpoints.document import CheckpointDoc, graph_checkpoint
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import dynamo, fake_tensors, fx, shapes

@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 import torch._ops
@@ -23,11 +22,9 @@ from torchreel.errors import ForbiddenError, RefusedError
 from torchreel.formats import numpy_calls, placements, targets
 from torchreel.formats.allowed import functions, kinds, members, strings
 from torchreel.formats.allowed.kinds import ValueKind
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import fx
-
-if TYPE_CHECKING:
-    from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
 
 # Keywords that the constructor of a tensor takes; another one is the address of a tensor in memory.
 _OF_CONSTRUCTORS = frozenset({"device", "data", "requires_grad"})

@@ -7,7 +7,7 @@ what is made of it (`formats.operators`). Called by `codec` for every graph that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch._ops
@@ -15,13 +15,11 @@ from torch.fx import GraphModule, Node
 
 from torchreel.formats import symbols, targets, values
 from torchreel.formats.graphs import OPERATORS
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.store.documents.jsontypes import Json, canonical_json
 from torchreel.torch_compat import fake_tensors
 from torchreel.torch_compat.operators import dispatcher
-
-if TYPE_CHECKING:
-    from torchreel.formats.graphs.codec import GraphDoc
 
 _MOST_CALLS = 64
 # Of a tensor's description, what an answer is made from.

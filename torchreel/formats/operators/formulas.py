@@ -14,7 +14,8 @@ from typing import Any
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import targets
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, decode_graph
+from torchreel.formats.graphs.codec import decode_graph
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.graphs.operators import operators_of, short
 from torchreel.formats.operators.answers import (
     OperatorAnswer,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from torchreel.errors import NotReproduced, UnsupportedError
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.accuracy.inputs import is_wrong, with_telling_inputs
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import is_tensor

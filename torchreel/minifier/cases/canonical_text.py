@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TypeVar
 
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.store.documents.jsontypes import Json, canonical_json
 
 D = TypeVar("D", NodeDoc, GraphDoc)

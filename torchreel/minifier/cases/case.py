@@ -19,7 +19,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.split_graphs import with_numbers
 from torchreel.formats.graphs import policies
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.graphs.operators import operators_of
 from torchreel.minifier.cases import canonical_text as texts
 from torchreel.minifier.cases.descriptions import integer

@@ -27,7 +27,7 @@ import math
 from collections.abc import Mapping
 from functools import singledispatch
 
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.canonical_text import key_of, memoized, memoized_by_identity
 from torchreel.minifier.cases.case import BACKENDS, HARNESSES, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from torchreel.formats.graphs.codec import NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.descriptions import as_object
 
 _ARITHMETIC = (

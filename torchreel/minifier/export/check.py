@@ -22,7 +22,6 @@ from pathlib import Path
 
 import msgspec
 
-import torchreel
 from torchreel import sandbox
 from torchreel.errors import MinifyError
 from torchreel.minifier.export import runner
@@ -194,7 +193,7 @@ def _confinement(place: Path, interpreter: Interpreter) -> dict[str, object]:
     """
     sandbox.warn_once()
     programs = (*sandbox.cpp_compiler(), *sandbox.python(interpreter.path))
-    package = Path(torchreel.__file__).parent
+    package = Path(sandbox.__file__).parents[1]
     return {
         "folder": str(place),
         "programs": [*map(str, programs)],

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.canonical_text import memoized
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import compatible, is_tensor, likeness

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input
 from torchreel.minifier.cases.graph_edits import GraphEditor, users_of

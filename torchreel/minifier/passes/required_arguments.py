@@ -11,7 +11,7 @@ from functools import cache
 
 import torch
 
-from torchreel.formats.graphs.codec import NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.side_effects import base_name
 
 _FUNCTIONAL = "fn:torch.nn.functional."

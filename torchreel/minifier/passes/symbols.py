@@ -8,7 +8,7 @@ from functools import partial
 
 import sympy
 
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.symbols import decode_expr, encode_expr
 from torchreel.minifier.cases.case import Case

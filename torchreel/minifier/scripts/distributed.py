@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import literal
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.tensors import meshes
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous

@@ -15,7 +15,8 @@ from itertools import pairwise
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier
 from torchreel.formats import names, numpy_calls, targets, values
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc, map_tree
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
+from torchreel.formats.values import map_tree
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
 from torchreel.minifier.cases.graph_edits import users_of
 from torchreel.minifier.cases.side_effects import is_effectful

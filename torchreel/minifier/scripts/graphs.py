@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import identifier, literal
 from torchreel.formats import names
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.scripts import operators, settings

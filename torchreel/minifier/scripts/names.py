@@ -19,7 +19,7 @@ import torch.special
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier
 from torchreel.formats import targets
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.torch_compat import distributed
 from torchreel.torch_compat.graph_calls.local_functions import MARK
 

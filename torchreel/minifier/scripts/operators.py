@@ -16,7 +16,7 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier, literal
 from torchreel.formats.graphs import OPERATORS
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.operators.answers import OperatorCall, Tensor
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object

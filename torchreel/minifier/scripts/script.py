@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import comment_lines
 from torchreel.formats.graphs.check import check_graph
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.cases.kinds import AnyCase

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_dotted, literal
 from torchreel.formats.checkpoints import config
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, symbols_of
 from torchreel.replay.accuracy import comparators

@@ -6,7 +6,7 @@ flow was refused before, until everything else has been tried.
 
 from __future__ import annotations
 
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.canonical_text import memoized
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase

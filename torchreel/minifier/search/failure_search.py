@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 
 from torchreel.errors import NotReproduced, StoreError, UnsupportedError
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.source_case import SourceCase

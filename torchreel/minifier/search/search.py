@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Literal
 
 from torchreel.errors import BudgetSpent
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key

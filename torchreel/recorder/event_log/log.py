@@ -254,7 +254,7 @@ class EventLog:
         if self._file is not None and _identity(self.target) != self._file:
             return True
         with fail_open("event log.done", quiet=True):
-            from torchreel.store.files.direct import is_done
+            from torchreel.store.recording import is_done
 
             return self._store is not None and is_done(self._store, self.recording.id)
         return False

@@ -19,7 +19,7 @@ from torchreel.store.blobs.pages import SHORT, write_frames, write_page, write_p
 from torchreel.store.documents.jsontypes import Json
 
 if TYPE_CHECKING:
-    from torchreel.formats.graphs.codec import GraphDoc
+    from torchreel.formats.graphs.document import GraphDoc
     from torchreel.store.files.direct import DirectWriter
     from torchreel.store.writer import Writer
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from torchreel.events.custom import CustomOperator
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs import OPERATORS
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.graphs.operators import operators_of
 from torchreel.formats.operators.formulas import formulas_of
 from torchreel.store import queries

@@ -13,7 +13,7 @@ from dataclasses import replace
 from torchreel.events.aot import SavePolicy
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs import SAVE_POLICY
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json

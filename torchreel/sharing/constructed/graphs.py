@@ -10,7 +10,7 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.formats import targets
 from torchreel.formats.graphs import policies
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.sharing.constructed.arguments import CallArguments, attribute, keyword
 from torchreel.sharing.constructed.descriptions import Descriptions
 from torchreel.sharing.constructed.operators import Operators

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchreel.errors import MissingStore
 from torchreel.store import configs
@@ -32,9 +32,6 @@ from torchreel.store.files.descriptors import (
     standard_ones_stay_closed,
 )
 from torchreel.store.reading.file_schema import ENTRIES
-
-if TYPE_CHECKING:
-    from torchreel.store.database import Store
 
 _BUSY_TIMEOUT_MS = 5000
 _TURN_MS = 20
@@ -198,23 +195,6 @@ class DirectStore:
             self.check_descriptors()
             self.connection.close()
         self._release()
-
-
-def is_done(store: DirectStore | Store, recording_id: int | None) -> bool:
-    """Return whether the store says that a recording has ended."""
-    if isinstance(store, DirectStore):
-        store.check_descriptors()
-        query = "SELECT status FROM recordings WHERE id = ?"
-        found = store.connection.execute(query, (recording_id,)).fetchone()
-    else:
-        from sqlalchemy import select
-
-        from torchreel.store.schema import recordings as table
-
-        with store.connect() as connection:
-            rows = connection.execute(select(table.c.status).where(table.c.id == recording_id))
-            found = rows.first()
-    return found is not None and found[0] == "done"
 
 
 class DirectWriter:

@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 from torchreel import sandbox
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.synthetic import synthesise_all

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torchreel.errors import MinifyError
 from torchreel.formats.checkpoints.document import CheckpointDoc
-from torchreel.formats.graphs.codec import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.shape_env.snapshots import encode_shape_env
 from torchreel.minifier.cases.case import Case, trivial
 from torchreel.minifier.oracle.child.runners import run_case

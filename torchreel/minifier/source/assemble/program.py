@@ -11,7 +11,7 @@ from typing import Any
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.frames.calls import FrameCall
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.scripts import settings
 from torchreel.minifier.source.assemble import exports

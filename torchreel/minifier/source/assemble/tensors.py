@@ -11,7 +11,7 @@ import re
 import torch
 
 from torchreel.formats.checkpoints.document import CheckpointDoc
-from torchreel.formats.graphs.codec import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.shape_env.snapshots import encode_shape_env
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.minifier.scripts.inputs import InputLines
