@@ -39,3 +39,24 @@ def test_a_graph_that_is_refused_leads_to_its_frame_where_that_was_kept(
     if frames == "all":
         replayed = run("replay", address, "--entry", "frame", "--trust")
         assert (replayed.status, replayed.out.splitlines()[-1]) == (0, "identical")
+
+
+@pytest.mark.slow
+def test_the_process_that_compares_imports_no_torch(tmp_path: Path) -> None:
+    """Its child has to; here it would be a second or more of every replay."""
+    path = tmp_path / "run.db"
+    code = f"""
+import torch, torchreel
+with torchreel.record({str(path)!r}):
+    torch.compile(lambda x: x.sin() + 1, backend="aot_eager")(torch.ones(3))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = f"""
+import sys
+from torchreel.cli import app
+try: app(["replay", {str(path)!r}])
+except SystemExit as ended: assert not ended.code
+assert "torch" not in sys.modules
+"""
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ended.stdout.splitlines()[-1] == "identical"

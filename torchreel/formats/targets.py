@@ -28,13 +28,7 @@ from torchreel.torch_compat.operators import dispatcher
 
 Target = functions.Target
 
-# Operator namespaces that torch itself registers and that only compute.
-_NAMESPACES = frozenset({
-    "aten", "prims", "prim", "inductor", "quantized", "_quantized", "quantized_decomposed",
-    "mkldnn", "mkl", "onednn", "rngprims", "_c10d_functional", "_c10d_functional_autograd",
-    "c10d_functional", "_dtensor", "device_mesh", "streams", "bucketing", "fsdp",
-})  # fmt: skip
-# Operators of those namespaces that reach outside the process.
+# Operators of torch's own namespaces that reach outside the process.
 _DENIED_OPERATORS = frozenset(["aten.from_file", "aten._print", "aten.save", "prim.Print"])
 
 
@@ -128,12 +122,6 @@ def decode_target(text: str) -> Target:
         f"the target {text!r} is not one that Dynamo or AOTAutograd puts into a graph, "
         "so it is not resolved from a store"
     )
-
-
-def is_custom(text: str) -> bool:
-    """Return whether a target is an operator of a namespace that torch itself does not register."""
-    kind, _, name = text.partition(":")
-    return kind in ("op", "packet") and name.partition(".")[0] not in _NAMESPACES
 
 
 def is_of_capture(text: str) -> bool:

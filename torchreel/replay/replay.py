@@ -33,6 +33,7 @@ from torchreel.replay.compare.time_travel import Sought, Stop, Target, Until
 from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
 from torchreel.replay.frame_verdicts import CAPTURING, export_around
 from torchreel.replay.imposed import fake_cache, pattern_libraries, real_inputs, remainders
+from torchreel.replay.imposed.documents import document_bytes
 from torchreel.replay.imposed.facts import facts_of
 from torchreel.replay.options import (
     ReplayOptions,
@@ -303,7 +304,7 @@ def _one(
     point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
     with tempfile.TemporaryDirectory(prefix="torchreel-request-") as folder:
         blob = Path(folder) / "checkpoint.json"
-        data = _document(store, compile, checkpoint)
+        data = document_bytes(store, compile, checkpoint)
         blob.write_bytes(what_if.applied(data, options.changes))
         request = Request(
             checkpoint=str(blob),
@@ -346,12 +347,6 @@ def _written_before(
             file = folder / f"before-{number}.json"
             file.write_bytes(store.read_blob(one.digest))
             yield str(file)
-
-
-def _document(store: Store, compile: Compile, checkpoint: Checkpoint) -> bytes:
-    from torchreel.replay.imposed.documents import document_bytes  # it imports torch
-
-    return document_bytes(store, compile, checkpoint)
 
 
 def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ import torch
 import torch._ops
 
 from torchreel.errors import ForbiddenError, RefusedError
-from torchreel.formats import numpy_calls, placements, targets
+from torchreel.formats import namespaces, numpy_calls, placements, targets
 from torchreel.formats.allowed import functions, kinds, members, strings
 from torchreel.formats.allowed.kinds import ValueKind
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
@@ -142,7 +142,7 @@ class _Check:
         return functions.result(name, function, every)
 
     def _operator(self, node: NodeDoc, every: Sequence[ValueKind]) -> ValueKind:
-        if self.imports and targets.is_custom(node.target):
+        if self.imports and namespaces.is_custom(node.target):
             return kinds.RESULT  # of a module that the user named
         operator = targets.decode_target(node.target)
         args, kwargs = _sequence(node.args), _mapping(node.kwargs)

@@ -13,7 +13,7 @@ import torch
 import torch._ops
 from torch.fx import GraphModule, Node
 
-from torchreel.formats import symbols, targets, values
+from torchreel.formats import namespaces, symbols, values
 from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.tensors.encoder import Encoder
@@ -61,10 +61,10 @@ def _operators(node: Node) -> Iterator[Any]:
 def _called(target: object) -> torch._ops.OpOverload | None:
     """Return the overload that a target is, or of a packet its first, where it is a foreign one."""
     if isinstance(target, torch._ops.OpOverloadPacket):
-        if not targets.is_custom(f"packet:{target}"):
+        if not namespaces.is_custom(f"packet:{target}"):
             return None
         target = getattr(target, target.overloads()[0])  # type: ignore[no-untyped-call]
-    foreign = isinstance(target, torch._ops.OpOverload) and targets.is_custom(f"op:{target}")
+    foreign = isinstance(target, torch._ops.OpOverload) and namespaces.is_custom(f"op:{target}")
     return target if foreign else None  # type: ignore[return-value]
 
 

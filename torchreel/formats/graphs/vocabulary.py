@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torchreel.formats import targets
+from torchreel.formats import namespaces
 
 # A function of the program is in a graph as well if it allows that (`allow_in_graph`).
 _TORCHS = ("fn:torch.", "fn:_operator.", "fn:builtins.", "fn:math.", "hop:", "op:", "packet:")
@@ -49,7 +49,9 @@ def computes(target: str) -> bool:
 
     The message of an assertion is the program's, as all is that an operator of its own is given.
     """
-    return target.startswith(_TORCHS) and not targets.is_custom(target) and "assert" not in target
+    return (
+        target.startswith(_TORCHS) and not namespaces.is_custom(target) and "assert" not in target
+    )
 
 
 def _nodes(document: object) -> Iterator[Mapping[str, Any]]:

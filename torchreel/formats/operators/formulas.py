@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import targets
+from torchreel.formats import namespaces
 from torchreel.formats.graphs.codec import decode_graph
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.graphs.operators import operators_of, short
@@ -115,7 +115,7 @@ def formulas_of(joint: GraphDoc) -> dict[str, list[Json]]:
 
 def _is_call(node: NodeDoc) -> bool:
     forward = node.op == "call_function" and not node.meta.get("autograd_backward")
-    return forward and node.target.startswith("op:") and targets.is_custom(node.target)
+    return forward and node.target.startswith("op:") and namespaces.is_custom(node.target)
 
 
 def _arguments(tree: Json) -> Iterator[Json]:

@@ -21,7 +21,7 @@ import torch._ops
 import torch.library
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.formats import targets
+from torchreel.formats import namespaces
 from torchreel.formats.operators.answers import (
     OperatorAnswer,
     OperatorCall,
@@ -104,7 +104,7 @@ class _Described:
         """Return the description of an operator.  Raises what `register` does."""
         if not isinstance(data, Mapping) or not _NAME.fullmatch(name):
             raise UnsupportedError(f"malformed description of an operator {name!a:.80}")
-        if not targets.is_custom(f"op:{name}"):
+        if not namespaces.is_custom(f"op:{name}"):
             raise UnsupportedError(f"no stand-in is made of an operator of torch's own: {name!r}")
         kernels = frozenset(map(str, _list(data.get("kernels"))))
         if data.get("decomposes") or kernels <= {"CompositeImplicitAutograd"}:

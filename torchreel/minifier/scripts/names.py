@@ -18,7 +18,7 @@ import torch.special
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier
-from torchreel.formats import targets
+from torchreel.formats import namespaces, targets
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.torch_compat import distributed
 from torchreel.torch_compat.graph_calls.local_functions import MARK
@@ -110,7 +110,7 @@ def public_target(target: str, imports: tuple[str, ...] = ()) -> str:
     Raises `UnsupportedError` or `UntrustedError` for one that a graph may not call: a repro is run
     by whoever gets it.
     """
-    if imports and targets.is_custom(target):
+    if imports and namespaces.is_custom(target):
         return target  # defined by a module that the user named
     function = targets.decode_target(target)
     if targets.is_of_capture(target):

@@ -8,14 +8,15 @@ minifier.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from torchreel.formats import targets
-from torchreel.formats.checkpoints.document import CheckpointDoc
+from torchreel.formats import namespaces
 from torchreel.formats.graphs import OPERATORS, SAVE_POLICY
-from torchreel.replay.imposed.operators import with_operators
-from torchreel.replay.imposed.policies import with_policies
 from torchreel.store.database import Store
 from torchreel.store.records import Checkpoint, Compile
+
+if TYPE_CHECKING:
+    from torchreel.formats.checkpoints.document import CheckpointDoc
 
 _MARKS = {key: f'"{key}":'.encode() for key in (OPERATORS, SAVE_POLICY)}
 _OPERATOR = re.compile(rb'"(op:[\w.]+)"')
@@ -35,6 +36,11 @@ def document_bytes(store: Store, compile: Compile, row: Checkpoint) -> bytes:
 
 
 def _joined(store: Store, compile: Compile, data: bytes) -> CheckpointDoc:
+    # They import torch, which most replays do in the child alone.
+    from torchreel.formats.checkpoints.document import CheckpointDoc
+    from torchreel.replay.imposed.operators import with_operators
+    from torchreel.replay.imposed.policies import with_policies
+
     doc = CheckpointDoc.from_bytes(data)
     # A graph of Dynamo's may call the packet of an operator, whose overload it does not name.
     if _MARKS[OPERATORS] in data or _names_custom(data):
@@ -47,4 +53,4 @@ def _names_custom(data: bytes) -> bool:
 
     The nodes of a backward say which operators of the forward they are from, and call none.
     """
-    return any(targets.is_custom(name.decode()) for name in set(_OPERATOR.findall(data)))
+    return any(namespaces.is_custom(name.decode()) for name in set(_OPERATOR.findall(data)))

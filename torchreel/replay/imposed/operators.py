@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchreel.events.custom import CustomOperator
-from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs import OPERATORS
-from torchreel.formats.graphs.document import GraphDoc
-from torchreel.formats.graphs.operators import operators_of
-from torchreel.formats.operators.formulas import formulas_of
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Compile
+
+if TYPE_CHECKING:
+    from torchreel.formats.checkpoints.document import CheckpointDoc
+    from torchreel.formats.graphs.document import GraphDoc
 
 
 def with_operators(store: Store, compile: Compile, doc: CheckpointDoc) -> CheckpointDoc:
@@ -38,6 +39,11 @@ def operators_called(store: Store, compiles: Sequence[Compile]) -> dict[str, Jso
 
 
 def _table(store: Store, compile: Compile, *more: GraphDoc, formulas: bool) -> dict[str, Json]:
+    # They import torch, which a process that only compares does not need.
+    from torchreel.formats.graphs.document import GraphDoc
+    from torchreel.formats.graphs.operators import operators_of
+    from torchreel.formats.operators.formulas import formulas_of
+
     graphs = {
         row.id: GraphDoc.from_bytes(store.read_blob(row.digest))
         for row in queries.graphs(store, compile)

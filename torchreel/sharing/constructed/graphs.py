@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import targets
+from torchreel.formats import namespaces
 from torchreel.formats.graphs import policies
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.sharing.constructed.arguments import CallArguments, attribute, keyword
@@ -72,7 +72,7 @@ class Graphs:
         target = self._node_target(node, names, graph)
         trees = node.args if isinstance(node.args, list) else []
         kwargs = node.kwargs if isinstance(node.kwargs, Mapping) else {}
-        custom = node.op == "call_function" and targets.is_custom(node.target)
+        custom = node.op == "call_function" and namespaces.is_custom(node.target)
         named = self._operators.parameter if custom else keyword
         return NodeDoc(
             names[node.name],

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from torchreel.formats import targets
+from torchreel.formats import namespaces
 from torchreel.sharing.constructed.arguments import target_of_torch
 from torchreel.sharing.constructed.descriptions import Descriptions
 from torchreel.sharing.constructed.scalars import refused
@@ -39,7 +39,7 @@ class Operators:
 
     def target(self, text: str) -> str:
         """Return a target: torch's by its name, another operator by a pseudonym."""
-        if not targets.is_custom(text):
+        if not namespaces.is_custom(text):
             return target_of_torch(text)
         kind, _, name = text.partition(":")
         return f"{kind}:{self.name(name)}"

@@ -19,7 +19,7 @@ import torch
 from torchreel.errors import TorchreelError, UnsupportedError
 from torchreel.escaping.characters import is_visible
 from torchreel.escaping.python import is_identifier
-from torchreel.formats import numpy_calls, targets
+from torchreel.formats import namespaces, numpy_calls, targets
 from torchreel.formats.allowed.members import tensor_attributes, tensor_methods
 from torchreel.formats.checkpoints import config
 from torchreel.minifier.scripts.names import public_functions
@@ -304,7 +304,8 @@ def _defined(program: ast.Module) -> tuple[str, ...]:
         if isinstance(node, ast.Call) and _path(node.func) == "torch.library.define":
             name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
             namespace, _, operator = str(name).partition("::")
-            if not operator.isidentifier() or not targets.is_custom(f"op:{namespace}.{operator}"):
+            custom = namespaces.is_custom(f"op:{namespace}.{operator}")
+            if not operator.isidentifier() or not custom:
                 raise _refused(f"a definition of the operator {name!r:.60}")
             found.append(f"torch.ops.{namespace}.{operator}")
     return tuple(found)
@@ -336,7 +337,7 @@ def _is_operator(path: str, custom: bool) -> bool:
     if path.startswith("higher_order."):
         return _resolves(f"hop:{path.removeprefix('higher_order.')}")
     kinds = [f"op:{path}", f"packet:{path}"]
-    return any(_resolves(name) or (custom and targets.is_custom(name)) for name in kinds)
+    return any(_resolves(name) or (custom and namespaces.is_custom(name)) for name in kinds)
 
 
 def _is_constant(path: str) -> bool:
