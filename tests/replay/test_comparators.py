@@ -45,6 +45,7 @@ def test_each_name_has_a_function() -> None:
     assert comparison.DIFFER.keys() <= comparators.COMPARATORS.keys()
     for name in comparators.COMPARATORS.keys() - comparison.DIFFER.keys():
         assert isinstance(comparators.COMPARATORS[name].in_script, tuple), name
+        assert not comparators.COMPARATORS[name].of, f"{name} needs a function of its own"
 
 
 def test_an_unknown_one_lists_them_all() -> None:

@@ -70,7 +70,8 @@ def _refuse_unknown(kinds: list[str]) -> None:
     known = {family for families in SYSTEMS.values() for family in families}
     absent = [kind for kind in kinds if kind.partition(".")[0] not in known]
     if absent:
-        raise ValueError(f"no system of SYSTEMS has the family of {', '.join(absent)}")
+        families = ", ".join(sorted({kind.partition(".")[0] for kind in absent}))
+        raise ValueError(f"SYSTEMS of recorder/catalogue.py lacks: {families}")
 
 
 def _row(event_type: type[EventType], noted: Noted) -> str:

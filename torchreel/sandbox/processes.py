@@ -1,8 +1,8 @@
 """Child processes: that they end with their parent, what memory they take, ending a group of them.
 
 Lives here: what the kernel is asked for (prctl(2), /proc). Not here: what a child may reach
-(`confinement`), what it does. Called by the children of replay and minifier, and by what watches
-them. Nothing torch.
+(`confinement`), how much time and memory it may take (who starts it says so), what it does. Called
+by the children of replay and minifier, and by what watches them. Nothing torch.
 """
 
 from __future__ import annotations

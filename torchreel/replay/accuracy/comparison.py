@@ -239,7 +239,7 @@ def _comparator(text: str, imports: Collection[str]) -> _Differ:
     found = comparators.comparator(text)
     if found.is_users:
         return _of_user(text, imports)
-    if text not in DIFFER and isinstance(found.in_script, tuple):
+    if text not in DIFFER and isinstance(found.in_script, tuple) and not found.of:
         rtol, atol = found.in_script
         return lambda one, other, index, evidence: ~is_close(one, other, rtol, atol)
     return DIFFER[text]

@@ -1,7 +1,7 @@
 """Starts the child of a replay and settles what it left behind.
 
-Lives here: the child's environment, time limit and end.  Not here: what it does (`child`), what the
-result means (`replay`).
+Lives here: the child's environment, its limits of time and memory, and its end.  Not here: what it
+does (`child`), what the result means (`replay`).
 """
 
 from __future__ import annotations
