@@ -971,6 +971,25 @@ def test_a_tensor_that_took_the_place_of_another_stays_another(tmp_path: Path) -
     assert told == [("identical", "")] * 2
 
 
+DEVICES = """
+import torch
+
+scale = torch.compile(lambda x: x * torch.ones(3), backend="aot_eager")
+with torch.device("cpu"):
+    scale(torch.ones(2, 3))
+torch.set_default_device("cpu")
+torch.compile(lambda x: x + torch.ones(3), backend="aot_eager")(torch.ones(2, 3))
+"""
+
+
+@pytest.mark.slow
+def test_the_device_of_a_process_and_that_of_a_region_are_told_apart(tmp_path: Path) -> None:
+    """Dynamo guards on the first alone."""
+    with Store.open(_record(tmp_path, DEVICES), write=True) as store:
+        told = _all_of(store)
+    assert told == [("identical", "")] * 2
+
+
 def _described(token: int, storage: int, **fields: Json) -> Json:
     return {
         "k": "tensor", "dtype": "float32", "device": "cpu", "layout": "strided", "size": [4],

@@ -212,6 +212,26 @@ def function_modes() -> tuple[str | None, list[str]]:
     return devices[-1] if devices else None, others
 
 
+def has_global_device() -> bool:
+    """Return True if `torch.set_default_device` is in force.
+
+    `with torch.device(...)` makes tensors in a device too, but Dynamo takes no notice of it.
+    """
+    from torch.utils import _device
+
+    return _device.CURRENT_DEVICE is not None
+
+
+@contextlib.contextmanager
+def global_device(device: str) -> Iterator[None]:
+    """Have a device as the default of the process (`torch.set_default_device`)."""
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
 _MOST_CODES = 50
 """Code objects whose sizes are kept, the latest ones: a process may have seen any number."""
 

@@ -39,7 +39,9 @@ class FrameCall:
     config: list[Json] = field(default_factory=list)
     ambient: dict[str, Json] = field(default_factory=dict)
     device: str | None = None
-    """The default device (`torch.set_default_device`)."""
+    """The device in which tensors are made where the program names none."""
+    global_device: bool = False
+    """True if `torch.set_default_device` said so, which Dynamo guards on; False for a `with`."""
     modes: list[str] = field(default_factory=list)
     """Classes of the torch function modes that were active, besides that of the device."""
     transforms: list[str] = field(default_factory=list)
@@ -86,6 +88,7 @@ def encode_frame_call(code: CodeType, closure: object, backend: object, **call: 
         config=config.encode_config(),
         ambient=ambient.encode_ambient(),
         device=device,
+        global_device=dynamo.has_global_device(),
         modes=modes,
         transforms=transforms.open_transforms(),
         levels=transforms.open_levels(),

@@ -87,7 +87,8 @@ def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[s
         stack.enter_context(configs.caches_off())
         stack.enter_context(ambient.imposed(call.ambient))
         if call.device is not None:
-            stack.enter_context(torch.device(call.device))
+            made_in = dynamo.global_device if call.global_device else torch.device
+            stack.enter_context(made_in(call.device))
         stack.enter_context(dynamo_names.error_on_graph_break(call.error_on_graph_break))
         stack.enter_context(dynamo_names.scope_names(modules.scope_tokens()))
         stack.enter_context(transforms.opened(call.levels))
