@@ -99,7 +99,7 @@ def _agree(exact: torch.Tensor, one: torch.Tensor, near: torch.Tensor) -> bool:
 def _is_explained(
     value: torch.Tensor, one: torch.Tensor, near: torch.Tensor, index: int, evidence: Evidence
 ) -> bool:
-    """Return True if noise moves eager's result as far as that value is from it, or nearly."""
+    """Return True if noise moves eager's result at least about as far as `value` is from it."""
     spread = max((_spread(run, one, near) for run in _runs(one, index, evidence)), default=0.0)
     return spread > 0 and _finite_error(value, one, near) <= _WORSE_THAN_NOISE * spread
 
@@ -118,7 +118,7 @@ def _runs(one: torch.Tensor, index: int, evidence: Evidence) -> list[torch.Tenso
 
 
 def _spread(run: torch.Tensor, one: torch.Tensor, near: torch.Tensor) -> float:
-    """Return how far noise moves a value; infinity alone is as large as the smallest number."""
+    """Return the largest finite difference that noise makes; ulp(0) if only inf or NaN moved."""
     error = _finite_error(run, one, near)
     moved = bool(unequal(run, one)[near].any())
     return error or (math.ulp(0.0) if moved else 0.0)
@@ -189,7 +189,7 @@ def largest_error(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def at(values: Sequence[object] | None, index: int, like: torch.Tensor) -> torch.Tensor | None:
-    """Return the value at that place, if it is a tensor of the same size."""
+    """Return `values[index]` if it is a tensor of the size of `one`; else None."""
     value = values[index] if values is not None and index < len(values) else None
     if not isinstance(value, torch.Tensor) or value.shape != like.shape:
         return None

@@ -62,9 +62,9 @@ def traced_with(doc: CheckpointDoc) -> Mapping[str, Json] | None:
 
 
 def backend(doc: CheckpointDoc) -> Callable[..., Any]:
-    """Return what compiles the graph of a piece, given the graph and its inputs.
+    """Return the function that compiles the graph of a piece, given the graph and its inputs.
 
-    Raises UnsupportedError where the program gave code of its own that decides what is compiled.
+    Raises UnsupportedError if code of the program decides what is compiled.
     """
     settings = doc.extra.get(KEY)
     assert isinstance(settings, Mapping)
