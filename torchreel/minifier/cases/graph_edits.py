@@ -151,7 +151,7 @@ class GraphEditor:
         return node.mapped(self._resolve)
 
     def _resolve(self, name: str) -> Json:
-        """Return what a use of a node has become, through any number of substitutions."""
+        """Return the reference or constant that a use of a node has after all substitutions."""
         tree: Json = {"n": name}
         while isinstance(tree, Mapping) and set(tree) == {"n"} and tree["n"] in self._uses:
             tree = self._uses[str(tree["n"])]

@@ -140,12 +140,12 @@ class HigherOrderCall:
 
     @property
     def carries(self) -> int:
-        """Return how many results, the first ones, are values of carries (or of pairs)."""
+        """Return the number of results, the first ones, that are values of carries or of pairs."""
         return sum(len(self.items(g)) for g in self.layout.groups if g.kind in ("carry", "pair"))
 
     @property
     def results(self) -> int:
-        """Return how many results the call has."""
+        """Return the number of results of the call; 0 if no body gives them."""
         return len(self.returned(self.layout.givers[0])) if self.layout.givers else 0
 
     def returned(self, body: int) -> list[Json]:

@@ -31,9 +31,10 @@ def _imports(signature: Signature) -> Iterator[str]:
 
 
 def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]:
-    """Return scripts that compare what a program observes in eager mode and compiled.
+    """Yield scripts that compare the observed values of a program, eager and compiled.
 
-    The function called twice, where that shows it; else the whole program, which begins anew.
+    The first call the function twice, where that shows the difference; the others run the whole
+    program twice.
     """
     heads, rest = _parts(case)
     called_twice = _called_twice(case, rest)
@@ -192,7 +193,7 @@ class _Replaced(ast.NodeTransformer):
         self._values = values
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return what stands there instead."""
+        """Return the expression that replaces the name; the name itself if there is none."""
         return self._values.get(node.id, node)
 
 
