@@ -100,7 +100,7 @@ def _where(signature: Signature) -> str:
 
 
 def _why(store: Store, compile: Compile | None) -> list[WhyStory]:
-    """Return what could not be traced, where that is why a compile failed."""
+    """Return the graph breaks that made a compile fail; [] for any other failure."""
     if compile is None:
         return []
     log = CompileEventLog(store, compile)
@@ -142,7 +142,7 @@ _ORDER = ("recompile", "graph break", "restart")
 
 
 def _key(event: Event, names: Mapping[int, str], facts: RecordingFacts) -> tuple[Json, ...]:
-    """Return what makes two events one cause; nothing for an event that is none."""
+    """Return a key that is equal for two events of one cause; () for an event that has none."""
     if isinstance(event.fields, Restart):
         return "restart", event.fields.type, shortened(event.fields.reason or "")
     return causes.key(event, names.get(event.compile_id or 0, ""), facts.line(event))
