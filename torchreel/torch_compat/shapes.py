@@ -114,7 +114,7 @@ def hint_of(node: SymNode) -> object:
 
 
 def no_hint() -> object:
-    """Return what tells a SymNode not to compute a hint."""
+    """Return the marker by which a SymNode does not compute a hint."""
     from torch.fx.experimental.sym_node import _NO_HINT
 
     return _NO_HINT
@@ -153,7 +153,7 @@ def restore_deferred(
 
 
 def settle_shape_env(env: ShapeEnv) -> None:
-    """Fill what goes beside the state (locations, stacks), and drop what was cached from it."""
+    """Fill the fields beside the state (locations, stacks), and drop caches of the old state."""
     from torch.utils._traceback import CapturedTraceback
 
     nowhere = torch._guards.SLoc(None, None)
@@ -188,7 +188,7 @@ def static_cache(env: ShapeEnv) -> functools._lru_cache_wrapper[Any] | None:
 
 
 def keyword_mark(cache: functools._lru_cache_wrapper[Any]) -> object:
-    """Return what stands between positional and keyword arguments in the keys of a cache."""
+    """Return the object between positional and keyword arguments in the keys of a cache."""
     return next(item for item in reversed(gc.get_referents(cache)) if type(item) is object)
 
 
@@ -242,10 +242,10 @@ def _with_attributes(
 
 
 def forget_answers() -> None:
-    """Clear what ShapeEnvs remember of calls: some of those calls change a ShapeEnv.
+    """Clear the caches of ShapeEnv methods: some of these calls change a ShapeEnv.
 
-    Such a memory is keyed by counts (ShapeEnv._get_key), and these are the same again after a
-    ShapeEnv was put back into an earlier state.
+    Their keys are counts (ShapeEnv._get_key), which are the same again after a ShapeEnv was put
+    back into an earlier state.
     """
     for name in dir(ShapeEnv):
         clear = getattr(getattr(ShapeEnv, name), "cache_clear", None)
