@@ -97,8 +97,9 @@ def facts() -> dict[str, str]:
 
 
 def _platform() -> str:
-    """Return what `platform.platform` says: that runs `uname -p`, a child the program may wait
-    for.
+    """Return the platform in the form of `platform.platform`, on Linux without a child process.
+
+    That function runs `uname -p`, and the program may wait for any child.
     """
     system = os.uname()
     name = f"{system.sysname}-{system.release}-{system.machine}"

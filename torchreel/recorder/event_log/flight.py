@@ -100,7 +100,7 @@ class FlightEventLog(EventLog):
         return entry.ref not in self._skipped
 
     def wants_graphs(self, entry: CompileEntry) -> bool:
-        """Return whether its graphs between the checkpoints are."""
+        """Return True if the graphs between its checkpoints are to be recorded."""
         return entry.ref in self._kept
 
     def append(self, operation: Operation) -> None:

@@ -105,7 +105,7 @@ def note_metadata(recorder: Recorder, state: Any) -> None:
 
 
 def _callable(function: Any) -> str | None:
-    """Return what a function is called; a partial object goes by what it holds."""
+    """Return the qualified name of `function`, looking through `functools.partial`."""
     while function is not None and not hasattr(function, "__qualname__"):
         inner = getattr(function, "func", None)
         if inner is None:
@@ -206,7 +206,7 @@ def synthetic_bases(recorder: Recorder, call: Call) -> Visit:
 def _merged(positions: Iterable[Any]) -> tuple[dict[int, list[int]], list[int]]:
     """Sort inputs into bases with their views and others, as torch has done since 2.13.
 
-    Of each input: its new position, or that of its base with the view.
+    A position is the new position of the input, or a tuple with the position of its base first.
     """
     bases: dict[int, list[int]] = {}
     others: list[tuple[int, int]] = []
@@ -336,7 +336,7 @@ def late_backward(recorder: Recorder, call: Call) -> Visit:
 def _compile_backward(
     owner: Any, entry: CompileEntry, original: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Return what stands in for the compiler of a backward, for the one call that it gets."""
+    """Compile a backward at its first call, in place of its compiler, and return the result."""
     owner.bw_compiler = original
     recorder = attach.active()
     span = None if recorder is None or recorder.busy else _enter(recorder, entry)

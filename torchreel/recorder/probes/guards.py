@@ -205,8 +205,9 @@ def _place(code: CodeType) -> str:
 
 
 def _arguments(create: partial[Any]) -> dict[str, object] | None:
-    """Return what a guard of a parametrised type was made with; the guarded object itself is
-    left out.
+    """Return the plain arguments of a guard's partial by position or name; None if there are none.
+
+    The guarded object itself is left out.
     """
     given = {str(number): value for number, value in enumerate(create.args)} | create.keywords
     plain = {name: value for name, value in given.items() if _is_plain(value)}
