@@ -203,7 +203,7 @@ def _in_words(report: OracleReport) -> str:
 
 
 def recorded_graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compile, Checkpoint]]:
-    """Return the recorded graphs, in the order in which they were compiled."""
+    """Yield the recorded graphs, in the order in which they were compiled."""
     for owner in _owners(store, only):
         for row in queries.checkpoints(store, owner):
             if row.entry == "graph":

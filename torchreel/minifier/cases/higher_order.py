@@ -181,7 +181,7 @@ def call_of(graph: GraphDoc, node: NodeDoc) -> HigherOrderCall | None:
 
 
 def calls_in(graph: GraphDoc) -> Iterator[HigherOrderCall]:
-    """Return the calls of known higher-order operators in a graph, in order."""
+    """Yield the calls of known higher-order operators in a graph, in order."""
     if not graph.modules:
         return
     for node in graph.nodes:

@@ -48,7 +48,7 @@ class AnyCase(Protocol):
 
     @property
     def total_call_nodes(self) -> int:
-        """Return the same with what is nested in it."""
+        """Return its size in `unit`, with nested graphs or blocks included."""
 
     @property
     def unit(self) -> str:

@@ -51,7 +51,7 @@ def leaves(tree: Json, at: Place = ()) -> Iterator[tuple[Place, Json]]:
 
 
 def lists(tree: Json, at: Place = ()) -> Iterator[tuple[Place, list[Json]]]:
-    """Return the lists and tuples within `[args, kwargs]` of a call, and where they are."""
+    """Yield the lists and tuples within `[args, kwargs]` of a call, with their places."""
     if isinstance(tree, (list, tuple)):
         if len(at) > 1:
             yield at, list(tree)

@@ -80,7 +80,7 @@ def _is_other_tensor(operand: NodeDoc, node: NodeDoc) -> bool:
 
 
 def _used_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, NodeDoc]]:
-    """Return the call nodes of every graph that something uses, in order."""
+    """Yield the call nodes of every graph that something uses, in order."""
     for path in paths(case.graph):
         graph = graph_at(case, path)
         assert graph is not None, "paths() names graphs that are there"

@@ -74,7 +74,7 @@ def _parts(case: SourceCase) -> tuple[list[ast.stmt], list[ast.stmt]]:
 
 
 def _called_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return the function called as it is, and compiled; nothing where that can't be all of it."""
+    """Return statements that call the function as it is, and compiled; [] if that is not enough."""
     end = body[-1]
     if case.whole or _names(case.observes) != {RESULT} or _is_random(body):
         return []
@@ -177,7 +177,7 @@ def _assigned(name: str, value: ast.expr) -> ast.stmt:
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """Return the names that a statement of a program gives something, in the order of the text."""
+    """Yield the names that a statement of a program binds, in the order of the text."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         yield node.name
         return

@@ -27,7 +27,7 @@ from torchreel.store.failures.signature import Signature
 
 @dataclass(frozen=True)
 class Lessons:
-    """The lessons of the verdicts so far for what to try next."""
+    """The lessons of the verdicts so far, by which the next candidates are chosen."""
 
     settled: Mapping[str, str] = field(default_factory=dict)
     """By pass: the digest of the best case that it could not improve."""
@@ -236,7 +236,7 @@ class Course:
         )
 
     def _decided(self, candidate: AnyCase | None) -> bool | None:
-        """Return True if a candidate is better than the best case, where that needs no verdict."""
+        """Return True or False if a candidate is accepted or refused without a verdict, or None."""
         if candidate is None:
             return False
         if candidate.digest == self.best.digest:

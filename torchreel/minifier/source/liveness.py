@@ -64,10 +64,10 @@ def _dead(tree: ast.Module) -> set[str]:
 
 
 def _pieces(item: ast.stmt, own: set[str]) -> Iterator[tuple[str, ast.AST]]:
-    """Return a statement at the top, a class without its methods, with the key that says when it
-    counts.
+    """Yield the parts of a top-level statement, each with the key of the use that it needs.
 
-    '' is always, 'n' when the name is used, 'n.a' when the name and the attribute are.
+    The key is '' for a part that is always needed, 'n' for a use of the name, 'n.a' for one of the
+    name and the attribute.  The methods of a class are parts of their own.
     """
     keys = [key for key in _keys(item) if key.partition(".")[0] in own]
     if isinstance(item, ast.ClassDef):

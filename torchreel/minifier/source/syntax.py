@@ -116,7 +116,7 @@ def undefined(tree: ast.AST) -> set[str]:
 
 
 def walk(node: cst.CSTNode, place: Place = ()) -> Iterator[tuple[Place, cst.CSTNode]]:
-    """Return every node of a tree with its place, outer ones first, in the order of the text."""
+    """Yield every node of a tree with its place, outer ones first, in the order of the text."""
     yield place, node
     for field in fields(node):
         if field.name in _LAYOUT or field.name.startswith("whitespace"):

@@ -60,10 +60,10 @@ Effort = Literal["full", "syntax", "none"]
 
 @contextlib.contextmanager
 def compiler_watched(effort: Callable[[], Effort]) -> Iterator[None]:
-    """Ask `effort` before each run of the C++ compiler how far it has to go.
+    """Limit each run of the C++ compiler to the effort that `effort` returns for it.
 
     An error about the source comes long before optimisation: -fsyntax-only finds the same ones.
-    What would then be loaded is a stub: a case that is to be run needs full effort.
+    The result is a stub that can't run: a case that is to be run needs full effort.
     """
     compile_command, load = cpp_builder.run_compile_cmd, codecache.CppCodeCache._load_library
     load_binding = codecache.CppPythonBindingsCodeCache._load_library

@@ -73,7 +73,7 @@ class ProgramRun:
         return eval(place, self.names)
 
     def places(self) -> Iterator[str]:
-        """Return the places where to begin to look."""
+        """Yield the places to begin at: result, arguments, and the program's globals."""
         yield from (name for name in (RESULT, ARGUMENTS, KEYWORDS) if name in self.names)
         own = (RESULT, ARGUMENTS, KEYWORDS, CALLED)
         yield from (

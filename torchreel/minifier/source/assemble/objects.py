@@ -188,7 +188,7 @@ class Objects:
     def _closure(
         self, function: FunctionType, tree: ast.FunctionDef, name: str, cells: Mapping[str, Any]
     ) -> None:
-        """Return a function that makes the function, and the call of it."""
+        """Write a function that makes the closure, and the call of it."""
         self._enclosed(name, self._text(function, tree, {}).splitlines(), tree.name, cells)
 
     def _cell(self, name: str, value: Any) -> str:
