@@ -58,7 +58,7 @@ def arguments(argv: Sequence[str]) -> list[str]:
 
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""Variables in which launchers say the rank: torchrun, Open MPI, and those of MPICH's family."""
+"""Variables in which launchers pass the rank: torchrun, Open MPI, and those of MPICH's family."""
 
 
 def rank() -> int | None:

@@ -55,8 +55,7 @@ if TYPE_CHECKING:
 
 
 boundaries: list[Callable[[Recorder, tuple[str, str, int] | None], None]] = []
-"""Called where a stage ends, and where a checkpoint is taken (its entry, partition and ordinal):
-what probes have to look at from time to time."""
+"""Functions called where a stage ends or a checkpoint is taken (its entry, partition, ordinal)."""
 
 
 class Watcher(Protocol):

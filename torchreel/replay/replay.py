@@ -120,7 +120,7 @@ def _without_missing(verdict: Verdict) -> Verdict:
 
 
 def _with_pieces(store: Store, compile: Compile, verdict: Verdict) -> Verdict:
-    """Return a refusal that says which parts of the compile are replayed all the same."""
+    """Add to a refusal the pieces of the compile that can be replayed by themselves."""
     pieces = [row.place for row in queries.pieces_of(store, compile)]
     if not pieces:
         return verdict

@@ -79,7 +79,7 @@ def _failure_group(
 
 
 def _line(store: Store, compile: Compile | None, failure: Failure) -> tuple[SourceLine | None, str]:
-    """Return the user's line of a failure, and the graph node that says so, if one had to."""
+    """Return the user's line of a failure, and the graph node that it was taken from, or ''."""
     named = last_line(failure.message)
     if named is not None:
         return SourceLine(named.file, named.line, named.function, named.code), ""
@@ -149,7 +149,7 @@ def _key(event: Event, names: Mapping[int, str], facts: RecordingFacts) -> tuple
 
 
 def last_text(key: tuple[Json, ...]) -> str:
-    """Return the last part of a key that says anything: the type of a restart without a reason."""
+    """Return the last part of a key that is not empty: the type of a restart without a reason."""
     return next(str(part) for part in reversed(key) if part)
 
 

@@ -32,7 +32,7 @@ class Leaving:
     numbers: tuple[str, ...]
     """Numbers in calls and constants."""
     needed: tuple[str, ...]
-    """Those of them that say something: the failure was another, or none, without them."""
+    """Those that reveal something: without them the failure was another, or none."""
     sizes: tuple[int, ...]
     hints: tuple[str, ...]
     """Symbols with the numbers that they had."""

@@ -125,7 +125,7 @@ class Store:
 
     @contextmanager
     def as_far_as_readable(self) -> Iterator[list[str]]:
-        """Leave out the rows that can't be read; the list says which, a sentence each."""
+        """Leave out unreadable rows; the list names them, a sentence each."""
         before, self._unreadable = self._unreadable, []
         try:
             yield self._unreadable

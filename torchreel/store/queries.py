@@ -202,9 +202,7 @@ def compile_by_id(store: Store, row_id: int) -> Compile:
 
 
 def is_cut(store: Store, compile: Compile) -> bool:
-    """Return whether the event log of a compile may end anywhere: its process died before all was
-    written.
-    """
+    """Return True if the event log of a compile may be cut: its process died during writing."""
     if compile.status in ("crashed", "hung", "unknown"):
         return True
     return compile.ended_ns is None and recording(store, compile.recording_id).status == "died"

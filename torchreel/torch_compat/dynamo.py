@@ -158,9 +158,7 @@ def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
 
 
 def compiles_whole_graphs(backend: object) -> bool:
-    """Return whether a backend is one of torch's own that gives on the one graph that it is
-    given.
-    """
+    """Return True if a backend is torch's own: it compiles the graph that it gets as a whole."""
     module = getattr(_innermost(backend), "__module__", "")
     return ":" not in backend_of(backend)[0] and module.partition(".")[0] == "torch"
 

@@ -126,9 +126,7 @@ def is_fake(value: object) -> bool:
 
 
 def is_traced_input(value: object) -> bool:
-    """Return whether a real tensor is one that Dynamo has made a fake of, in the compile under
-    way.
-    """
+    """Return True for a real tensor of which Dynamo has made a fake, in the compile under way."""
     context = TracingContext.try_get()
     known = getattr(context, "tensor_to_context", None)
     return isinstance(value, torch.Tensor) and known is not None and value in known

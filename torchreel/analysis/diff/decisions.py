@@ -212,4 +212,4 @@ _KINDS: Mapping[str, tuple[str, Callable[[Event], Iterable[str]]]] = {
     Autotuning.kind: ("autotuning", _named("chosen")),
     Guard.kind: ("guard", _guard),
 }
-"""Kinds of events, what they are called here, and what of them has to be the same on all ranks."""
+"""Kinds of events, their names here, and the fields that have to be equal on all ranks."""

@@ -50,7 +50,7 @@ _MARKS = "_dynamo_"
 
 
 def parse(code: str) -> ast.expr:
-    """Return the syntax tree of a check.  Raises `UnsupportedError` for what is no expression."""
+    """Return the syntax tree of a check.  Raises `UnsupportedError` if it is no expression."""
     if len(code) > _MAX_LENGTH:
         raise UnsupportedError(f"a check of {len(code)} characters is refused")
     try:
@@ -167,7 +167,7 @@ def _compare(node: ast.Compare, inputs: Inputs, depth: int) -> bool:
 
 
 def _both(node: ast.BoolOp, inputs: Inputs, depth: int) -> bool:
-    """And, or: decided by one side alone where that is enough, whatever the others are."""
+    """Evaluate `and` or `or`; one side may decide although others are unknown."""
     decisive = isinstance(node.op, ast.Or)
     unknown: UnsupportedError | None = None
     for part in node.values:

@@ -140,7 +140,7 @@ def _seen(
 
 @dataclass(frozen=True)
 class _Rows:
-    """All that counts of some recordings and their failures."""
+    """The rows about some recordings and their failures."""
 
     failures: Mapping[int, Sequence[Failure]]
     """By recording; of each compile, the first."""
@@ -153,7 +153,7 @@ class _Rows:
     calls: Mapping[int, Mapping[str, int]]
     """By compile."""
     frames_alone: frozenset[int]
-    """The compiles of which nothing but the frame was kept."""
+    """The compiles whose only kept part is the frame."""
     parts: Mapping[int, ProgramPart]
     """By failure."""
     smallest: Mapping[int, SmallestCase]

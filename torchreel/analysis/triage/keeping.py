@@ -45,7 +45,7 @@ class PruneReport:
     size: int = 0
     """Bytes of all rows, afterwards."""
     is_too_large: bool = False
-    """True if what has to stay is more than the limit."""
+    """True if the recordings that have to stay are larger than the limit."""
 
 
 def prune(store: Store, limits: PruneLimits, *, dry_run: bool = False) -> PruneReport:
@@ -97,7 +97,7 @@ class _Prunable:
     kept: frozenset[int]
     """The recordings of the first, the last and the smallest failure of each group."""
     repeats: frozenset[int]
-    """Those of failures alone of which their groups have enough newer ones."""
+    """The recordings of failures whose groups have enough newer ones."""
 
     @classmethod
     def read(cls, store: Store, most: int | None) -> _Prunable:

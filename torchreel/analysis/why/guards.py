@@ -89,9 +89,7 @@ _ID = re.compile(r", \d{6,}\)")
 
 
 def is_mark(part: str) -> bool:
-    """Return whether a check is one of those that every tensor gets: that nothing is marked on
-    it.
-    """
+    """Return True for the check that a tensor has no mark, which every tensor gets."""
     return _MARK.fullmatch(part) is not None
 
 
@@ -101,7 +99,7 @@ def shown(part: str) -> str:
 
 
 def holds(code: str, text: str) -> bool:
-    """Return whether code has a piece in it; spaces and kinds of quotes don't matter."""
+    """Return True if code contains a piece; spaces and kinds of quotes don't matter."""
     return _plain(text) in _plain(code)
 
 

@@ -123,13 +123,13 @@ class Location:
     torch: str = ""
 
     def names(self, line: StackFrame) -> bool:
-        """Return whether this is the user's line."""
+        """Return True if this is the user's line."""
         path, _, rest = self.place.rpartition(":")
         return rest == f"{line.line} in {line.name}" and line.file.endswith(path.rsplit("/")[-1])
 
     @property
     def library(self) -> str:
-        """A line of a library that the user's line came to."""
+        """The line of a library that the user's line called; '' if unknown."""
         return f"{self.place}: {self.code}" if self.place else ""
 
 

@@ -88,7 +88,7 @@ def _print_own_file(store: Store, found: Sequence[Recording]) -> None:
 def compile_rows(
     store: Store, found: RecordingPage, recording: Recording, address: Address
 ) -> list[Row]:
-    """Return one row per compile; a recording without any gives one row that says so."""
+    """Return one row per compile, and one for a recording without any."""
     compiles = [row for row in found.compiles[recording.id] if _is_meant(row, address)]
     rows = [_row(store, found, recording, row) for row in compiles]
     return rows or [_row(store, found, recording, None)]

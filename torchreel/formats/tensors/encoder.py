@@ -146,10 +146,10 @@ def _common(tensor: torch.Tensor) -> dict[str, Json]:
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:
-    """Return whether autograd has no function for a tensor.
+    """Return True if autograd has no function for a tensor.
 
-    Of a view whose base was written to, torch makes that function anew, which may fail where its
-    modes are off: there is one, in any case.
+    For a view whose base was written to, torch makes that function anew, which may fail where its
+    modes are off: then there is one, in any case.
     """
     try:
         return tensor.is_leaf

@@ -149,7 +149,7 @@ class Spans:
 
     @property
     def only(self) -> CompileEntry | None:
-        """The one compile under way in the process, if it is one: threads that work for it say."""
+        """The one compile under way in the process, for threads that work for it; else None."""
         entries = {span.entry for span in tuple(self.outermost.values())}
         return entries.pop() if len(entries) == 1 else None
 

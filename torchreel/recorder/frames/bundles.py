@@ -130,7 +130,7 @@ class Frame:
         return {name} if vars(sys.modules.get(name, sys)) is self.globals else set()
 
     def own_modules(self) -> dict[str, ModuleType]:
-        """Globals that are modules of torch or Python under their own names.
+        """Return globals that are modules of torch or Python under their own names.
 
         The code may not name them, but Dynamo's own bytecode uses them where they are
         (`PyCodegen.create_load_python_module`).
@@ -590,7 +590,7 @@ def _is_kept_once(text: str) -> bool:
 
 
 def _own_name(obj: object) -> str | None:
-    """Return the name of an object that a module has under the name that the object says of itself.
+    """Return the name under which its module has an object that knows its own name; else None.
 
     A Triton kernel stands in the place of its function, and holds locks.
     """

@@ -163,7 +163,7 @@ def _running() -> set[int]:
 
 @lru_cache(4096)
 def is_installed(file: str) -> bool:
-    """Return whether a file is part of Python or of a package: it is everybody's."""
+    """Return True if a file is part of Python or of a package: it is no secret."""
     if file.startswith("<"):
         return file.startswith(_MADE)
     torch = getattr(sys.modules.get("torch"), "__file__", None) or _LIBRARY

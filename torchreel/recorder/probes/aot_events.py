@@ -141,7 +141,7 @@ def _output(info: Any) -> dict[str, object]:
 
 
 def _subclasses(meta: Any) -> dict[str, object]:
-    """Return those entries only that are subclasses, by position."""
+    """Return only the entries for subclasses, by position."""
     groups = {
         "inputs": meta.subclass_inp_meta,
         "outputs": meta.subclass_fw_graph_out_meta,
@@ -280,7 +280,7 @@ _expected: dict[int, tuple[weakref.ref[Any], CompileEntry]] = {}
 
 
 def expect_backward(info: Any, entry: CompileEntry) -> None:
-    """Remember whose backward this is: when it is called, nothing else may say so."""
+    """Remember the compile of a backward: when it is called, nothing else may identify it."""
     key = id(info)
     _expected[key] = (weakref.ref(info, lambda _: _expected.pop(key, None)), entry)
 
@@ -297,7 +297,7 @@ def autograd_function(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    """Remember whose autograd function AOTAutograd made, by its AOTConfig."""
+    """Remember the compile of an autograd function that AOTAutograd made, by its AOTConfig."""
     config = getattr(args[0], "aot_config", None) if args else kwargs.get("aot_config")
     is_known = recorder.spans.top is not None or current_context() is not None
     # Outside of Dynamo its stages are over by now, and the next compile has not begun.

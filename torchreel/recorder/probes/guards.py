@@ -187,7 +187,7 @@ def _guarded(guard: Any, facts: _Facts) -> object:
 
 
 def describe(found: object) -> str | None:
-    """Return an object as far as a name can say it; no text of its own."""
+    """Return the qualified name of an object or its class, and its place; None for None."""
     if isinstance(found, FunctionType):
         module = f"{found.__module__}." if found.__module__ else ""
         return f"{module}{found.__qualname__} {_place(found.__code__)}"

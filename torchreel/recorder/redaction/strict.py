@@ -63,9 +63,7 @@ class Strict:
             self._string.cache_clear()
 
     def without_constants(self, data: bytes) -> bytes:
-        """Return a text without those that the program has as texts, before one loses a part of
-        it.
-        """
+        """Return a text without the texts of the program, before one of them loses a part."""
         data = strict_text.without_stacks(data)
         return self._constants.removed_from(data) if b" " in data else data
 

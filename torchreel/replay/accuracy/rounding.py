@@ -37,7 +37,7 @@ def _nothing() -> Sequence[Sequence[object]]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """More results of eager mode, by which an error is told from rounding and arbitrary values."""
+    """More results of eager mode, which separate an error from rounding and arbitrary values."""
 
     exact: Sequence[object] | None = None
     """The results in float64."""
@@ -69,7 +69,7 @@ def _tolerances(value: torch.Tensor) -> tuple[float, float]:
 def _is_rounding(
     one: torch.Tensor, other: torch.Tensor, wrong: torch.Tensor, index: int, evidence: Evidence
 ) -> bool:
-    """Return whether a difference is as small as those that eager's own rounding makes.
+    """Return True if a difference is as small as those that eager's own rounding makes.
 
     Either the compiled result is hardly further from the one in float64 than eager's is; or eager,
     with noise of the size of a rounding error in every step, comes as far from itself. The latter

@@ -279,7 +279,7 @@ def _loaded(bundle: Any) -> LoadedFrame:
 def _stopping(
     step: SequenceStep, request: FrameRequest, frame: LoadedFrame, report: FrameReport
 ) -> Iterator[None]:
-    """Stop where the request says, if it does; whether it did is in the report."""
+    """Stop at the place in the request, if there is one; the report has the stop."""
     from torchreel.recorder.attach import active
 
     recorder = active()

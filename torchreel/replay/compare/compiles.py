@@ -133,7 +133,7 @@ class Question:
 
 
 def compare(recorded: Side, replayed: Side, question: Question) -> EventComparison:
-    """Compare what came after a checkpoint."""
+    """Compare everything after a checkpoint."""
     events = _events(recorded, replayed, question)
     things = _things(recorded, replayed, question)
     detail, difference = things.detail, things.difference

@@ -27,7 +27,7 @@ class Facts:
     cpus: int | None = None
     """CPUs in the machine: decides whether a kernel names its number of threads."""
     usable_cpus: int | None = None
-    """Those that the process may use: torch counts them where it decides how many to employ."""
+    """CPUs that the process may use, by which torch chooses its number of threads."""
     vector_isa: str | None = None
     """Inductor's name of the vector instructions it generated: 'avx512'."""
     vector_flags: str = ""

@@ -144,7 +144,7 @@ class _Place:
     at: int = 0
 
     def next(self, name: str) -> Lookup | None:
-        """Return the operator that is recorded here; None from the first one on that is another."""
+        """Return the operator that is recorded here; None after the first that differs."""
         found = self.expected[self.at] if self.at < len(self.expected) else None
         if found is None or found.name != name:
             self.expected = ()
@@ -233,7 +233,7 @@ def _prepared(guide: _Guide, earlier: Sequence[Mapping[Any, Any]]) -> Callable[[
 
 
 def _fill(asked: CacheLookup, sizes: Sizes | None, earlier: Sequence[Mapping[Any, Any]]) -> None:
-    """Let the cache have an entry, with sizes as they are recorded where that can be had."""
+    """Put an entry into the cache, with the recorded sizes if possible."""
     if asked.entry is None:
         asked.work_out()
     if sizes is None or asked.sizes(asked.entry) == sizes:

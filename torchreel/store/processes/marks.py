@@ -94,7 +94,7 @@ class Marks:
         self._write()
 
     def end(self, *, written: bool) -> None:
-        """The process ends in order: remove the file, or say so in it when the store does not."""
+        """Remove the file when the process ends (if all is `written`), or note the end in it."""
         path, self._path = self._path, None
         self._broken = True
         if path is None:

@@ -37,7 +37,7 @@ _DRAWN = frozenset({"seed"})
 
 @dataclass(frozen=True)
 class DiffFact:
-    """A value, with the event that says it."""
+    """A value, with the event that it is from."""
 
     text: str
     seq: int | None = None
@@ -185,7 +185,7 @@ def _object(value: Json) -> Mapping[str, Json]:
 
 
 def frame(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """Return the frame, how far its compile came, and how it ended."""
+    """Compare the frames of two compiles, their progress and their ends."""
     found = compare_facts("frame", _frame(left), _frame(right), (left, right))
     shown = tuple(
         text_difference("source", difference.left, difference.right)

@@ -91,14 +91,12 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 def _doubled(escape: re.Match[str]) -> str:
-    """Return an escape that Python knows; the parser warns of others, and takes them as they
-    are.
-    """
+    """Return an escape, its backslash doubled if Python does not know it: the parser would warn."""
     return escape[0] if escape[1] in _ESCAPED else "\\" + escape[0]
 
 
 def _doubled_in_bytes(escape: re.Match[str]) -> str:
-    """Return the same where there may be bytes, which have no names of characters."""
+    """Return the same for text that may be bytes, which have no names of characters."""
     return "\\" + escape[0] if escape[1] in "NuU" else _doubled(escape)
 
 
