@@ -126,7 +126,7 @@ def encode_named(named: Mapping[str, Source], known: Known) -> Json:
 def decode_named(data: Json) -> dict[str, Source | None]:
     """Return sources by name, from the data of `encode_named` or a mapping to `encode_source`'s.
 
-    None stands for an opaque source.  Raises `UnsupportedError` for an unknown class or field, or
+    None where no source was recorded.  Raises `UnsupportedError` for an unknown class or field, or
     too long a chain of Sources.
     """
     if not isinstance(data, Mapping):

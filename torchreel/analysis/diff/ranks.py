@@ -159,7 +159,7 @@ class _Walk:
         """Fingerprints of graphs that are the same, whatever names they use."""
 
     def compile(self, number: int) -> tuple[int, Parting | None]:
-        """Return the number of decisions of a compile equal on all ranks, and their parting."""
+        """Return the number of a compile's decisions equal on all ranks, and the parting if any."""
         sides = [rank.side(number) for rank in self.ranks]
         names = [NOTHING if side is None else _name(side.compile) for side in sides]
         if len(set(names)) > 1:
@@ -174,7 +174,7 @@ class _Walk:
         return agreed, parting
 
     def _graph(self, known: Known, logs: Mapping[int, Decisions]) -> Parting | None:
-        """Return the first node in which the Dynamo graph of a rank differs from the first's."""
+        """Return the first node in which a rank's Dynamo graph differs from the first rank's."""
         (first, first_side), ours = known[0], logs[known[0][0].rank]
         for rank, side in known[1:]:
             theirs = logs[rank.rank]

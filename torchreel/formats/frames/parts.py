@@ -95,7 +95,7 @@ def iterator_of(kind: str, items: list[Any]) -> object:
 
 
 def _of_definition(obj: Any, defined: Any) -> tuple[Any, ...]:
-    """Return the reduce value of an operator of the program, with its schema, kernels and rules.
+    """Return the reduce value of an operator that the program defined, with its registrations.
 
     An operator that a module defines is pickled by its place in the module.
     """

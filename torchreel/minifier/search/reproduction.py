@@ -183,7 +183,7 @@ def _failures(reports: Sequence[OracleReport]) -> int:
 
 
 def repetitions(rate: float) -> int:
-    """Return the number of runs in which a case that fails at this rate is hardly overlooked."""
+    """Return the number of runs that hardly ever overlook a case that fails at this rate."""
     if rate >= 1:
         return 1
     if rate <= 0:

@@ -414,6 +414,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
         It is the number of a tensor's description, the name of a function's globals, a string that
         Python keeps once, or the size of data.
+
+        Dynamo looks constants up by their identity: a key that was a constant has to be one again.
         """
         if type(obj) is str:
             return obj if _is_kept_once(obj) else None

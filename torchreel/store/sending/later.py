@@ -33,7 +33,7 @@ class LaterRows:
     cases: tuple[Values, ...] = ()
     findings: Identified = ()
     kinds: Mapping[int, FailureKind] = field(default_factory=dict)
-    """The kinds of the failures, by their ids, as far as they were computed."""
+    """The kinds of the failures, by their ids, as far as they are known."""
     owners: Mapping[int, str] = field(default_factory=dict)
     """The identity of each failure, by its id, sent or not."""
 

@@ -21,7 +21,7 @@ def default_decompositions() -> tuple[dict[Any, Any], dict[Any, Any]]:
 
 
 def decompositions_of(operator: Any) -> dict[str, Any]:
-    """Return torch's own decompositions of an operator, by the name of their table."""
+    """Return torch's own decompositions of an operator, by kind ('preserve', 'decompose', ...)."""
     from torch._decomp import global_decomposition_table
     from torch._export import utils
 

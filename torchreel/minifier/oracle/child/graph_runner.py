@@ -285,7 +285,7 @@ class _Prepared:
         Propagation(restored.graph, restored.mode, key).propagate(restored.inputs)
 
     def run_eagerly(self) -> None:
-        """Run the graph on real inputs in eager mode; a case that eager rejects is none."""
+        """Run the graph on real inputs in eager mode, which raises for an invalid case."""
         if not self.case.eager or self._is_too_large() or self._is_elsewhere():
             return
         backward = self.case.harness in ("train", "accuracy")
