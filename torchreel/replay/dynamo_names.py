@@ -95,7 +95,7 @@ def scope_names(tokens: Mapping[int, int]) -> AbstractContextManager[None]:
 
 
 def order_of_entries(recorded: Sequence[tuple[str, str]]) -> AbstractContextManager[None]:
-    """Let Dynamo check the entries of a cache in the recorded order, with the recorded ones void.
+    """Let Dynamo check a cache's entries in the recorded order, and find the same ones void.
 
     An item is the name of an entry's compile, and the reason why the entry was void, or ''.  Dynamo
     first checks the entry that was used last, but calls that found their code are not replayed.  An

@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 def permission(*, yes: bool) -> Callable[[Sequence[str]], bool]:
-    """Return a function that asks if the environments of some versions may be made."""
+    """Return a function that decides, or asks, if some versions' environments may be made."""
 
     def granted(versions: Sequence[str]) -> bool:
         made = f"{count(len(versions), 'environment')} (torch {', '.join(versions)})"

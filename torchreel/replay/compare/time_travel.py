@@ -269,7 +269,7 @@ def up_to(recorded: Lanes, replayed: Lanes, stop: Stop, wanted: Until) -> tuple[
 
 
 def _number(lane: Lane, seq: int) -> int:
-    """Return the number, from 1, of the first line at or after event `seq`; else the last one."""
+    """Return the number, from 1, of the first line at or after `seq`; else of the last line."""
     return next(
         (n for n, line in enumerate(lane.lines, 1) if line.event.seq >= seq), len(lane.lines)
     )
