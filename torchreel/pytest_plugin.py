@@ -148,7 +148,7 @@ class _Plugin:
             self._sweep()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what was kept, of this process and of its workers, and what to do with it."""
+        """Print the kept recordings of this process and its workers, and the next commands."""
         from torchreel.commands.rendering.text import count
         from torchreel.escaping.characters import visible
         from torchreel.escaping.shell import command

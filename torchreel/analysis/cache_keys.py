@@ -37,9 +37,9 @@ _HIT, _MISS = "hit", "miss"
 
 @dataclass(frozen=True)
 class KeyFactor:
-    """A part of a cache key: what it is digested to, and how torch prints it.
+    """A part of a cache key: its digest, and its text as torch prints it.
 
-    An address in the text may differ where the digest does not.
+    Addresses in the text may differ where the digests are equal.
     """
 
     digest: str
@@ -48,7 +48,7 @@ class KeyFactor:
 
 @dataclass(frozen=True)
 class KeyLookup:
-    """A cache of compiled graphs that was asked for a key."""
+    """A lookup of a key in a cache of compiled graphs."""
 
     side: DiffSide = field(repr=False)
     seq: int
@@ -100,7 +100,7 @@ class FactorDifference:
 
 @dataclass(frozen=True)
 class CacheStory:
-    """A lookup beside the one that comes nearest to it, and what that says."""
+    """A lookup beside the one with the nearest key, and the verdict."""
 
     lookup: KeyLookup
     nearest: KeyLookup | None = None
@@ -162,10 +162,10 @@ def _text(value: Json) -> str:
 def why_cache(
     store: Store, address: Address, other: tuple[Store, Address] | None = None
 ) -> list[CacheStory]:
-    """Return what each lookup found, beside the nearest of another recording.
+    """Return the outcome of each lookup, beside the nearest one of another recording.
 
     Without `other`, beside the nearest earlier one of its own recording.  Raises UnsupportedError
-    where no cache was asked there, or none of the other recording.
+    if either has no lookup.
     """
     asked = _covered(store, address)
     known = asked if other is None else _covered(*other)
@@ -178,7 +178,7 @@ def why_cache(
 
 
 def stories_beside(asked: Sequence[KeyLookup], known: Sequence[KeyLookup]) -> list[CacheStory]:
-    """Return what each lookup found, beside the nearest of some others."""
+    """Return the outcome of each lookup, beside the nearest one of `known`."""
     return [
         _story(lookup, _nearest(lookup, asked[:number], known))
         for number, lookup in enumerate(asked)

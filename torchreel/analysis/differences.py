@@ -39,10 +39,9 @@ _COLUMNS = {
 def differences(
     before: SymbolTable, after: SymbolTable, events: Sequence[Event]
 ) -> list[ShapeDifference]:
-    """Return what changed from one table to a later one: symbols first, in the order of their
-    creation.
+    """Return the changes from one table to a later one: symbols first, in order of creation.
 
-    `events` are those of the ShapeEnv; the ones between the two tables say what did it.
+    `events` are those of the ShapeEnv; the ones between the two tables give the causes.
     """
     between = [event for event in events if before.at < event.seq <= after.at]
     found: list[ShapeDifference] = []

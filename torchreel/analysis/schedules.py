@@ -46,7 +46,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ScheduledGraph:
-    """A graph that Inductor scheduled: its collectives in order, and what it estimates."""
+    """A graph that Inductor scheduled: its collectives in order, and its estimates."""
 
     partition: str
     seq: int
@@ -63,7 +63,7 @@ class ScheduledGraph:
 def schedules(
     store: Store, stages: Sequence[Stage], events: Iterable[Event]
 ) -> list[ScheduledGraph]:
-    """Return what was scheduled in a compile, from its stages and its events."""
+    """Return the scheduled graphs of a compile, from its stages and its events."""
     found: list[ScheduledGraph] = []
     for event in events:
         if event.kind != ARTIFACT or event.payload is None:
@@ -127,8 +127,9 @@ def _each_estimate(rows: Sequence[Json]) -> Iterator[Estimate]:
 
 
 def disagreements(collectives: Sequence[str], code: str) -> list[str]:
-    """Return in what generated code calls other collectives than its schedule has, or too few
-    waits.
+    """Return the differences between the collectives of generated code and of its schedule.
+
+    Collectives without a wait are among them.
     """
     lines = [line for line in code.split("\n") if not line.lstrip().startswith("#")]
     calls = Counter(name for line in lines for name in _CALL.findall(line[:_LONGEST_LINE]))

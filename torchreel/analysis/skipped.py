@@ -18,9 +18,9 @@ _PREFIX = "Dynamo decided to skip the frame while tracing: "
 
 
 def why_skipped(store: Store, compile: Compile) -> str:
-    """Return what made Dynamo leave a frame to Python: a limit, a graph break, or torch's words.
+    """Return the reason why Dynamo left a frame to Python: a limit, graph break, torch's words.
 
-    Empty where nothing says so.
+    '' if the event log has none.
     """
     return reasons(store, [compile])[compile.id]
 

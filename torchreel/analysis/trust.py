@@ -32,7 +32,7 @@ def needs_trust(store: Store, compile: Compile) -> bool:
 
 
 def may_need_trust(signature: Signature) -> bool:
-    """Return the same as far as a signature tells it: without a look at the compile."""
+    """Return True if the signature alone indicates that; the compile is not read."""
     return signature.stage in NEEDS_FRAME or signature.frames[:1] == (_CALLS_BACKEND,)
 
 

@@ -98,7 +98,7 @@ def _bind(operator: Any) -> None:
 
 
 def _choices(schema: torch.FunctionSchema) -> Iterator[frozenset[str]]:
-    """Yield which tensors get a gradient: all of them, or one."""
+    """Yield the choices of tensor arguments to get a gradient: all of them, then each alone."""
     tensors = [found.name for found in schema.arguments if "Tensor" in str(found.type)]
     yield frozenset(tensors)
     yield from (frozenset({name}) for name in tensors)

@@ -73,8 +73,11 @@ def _fields(cls: type[Source]) -> list[str]:
 
 
 class SourceTable:
-    """Many Sources, each once: `rows` are as `encode_source` has them, but `{"at": row}` stands for
-    a Source within a Source, and what a field has by default is left out."""
+    """A table of Sources, each once.
+
+    `rows` are as `encode_source` has them, but `{"at": row}` stands for a Source within a Source,
+    and fields with their default values are left out.
+    """
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Json]] = []
@@ -121,9 +124,10 @@ def encode_named(named: Mapping[str, Source], known: Known) -> Json:
 
 
 def decode_named(data: Json) -> dict[str, Source | None]:
-    """Return what `encode_named` wrote, or a mapping of names to what `encode_source` did.
+    """Return sources by name, from the data of `encode_named` or a mapping to `encode_source`'s.
 
-    Raises `UnsupportedError` for an unknown class or field, or too long a chain of Sources.
+    None where no source was recorded.  Raises `UnsupportedError` for an unknown class or field, or
+    too long a chain of Sources.
     """
     if not isinstance(data, Mapping):
         return {}

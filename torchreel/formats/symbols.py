@@ -77,7 +77,7 @@ class Vocabulary(dict[str, sympy.Symbol]):
         self._read: dict[tuple[Json, ...], Any] = {}
 
     def describe(self, name: str, symbol: sympy.Symbol) -> None:
-        """Enter a symbol; what was read with another of that name is forgotten."""
+        """Enter a symbol; expressions that were parsed with another of that name are forgotten."""
         if self.get(name, symbol) != symbol:
             self._read.clear()
         self[name] = symbol
@@ -285,8 +285,7 @@ def encode_symbol(symbol: sympy.Symbol) -> list[str]:
 
 
 def encode_name(symbol: sympy.Symbol) -> list[Json]:
-    """Return a symbol that is spoken of and stands in no size: with its assumptions, as it is in no
-    table.
+    """Return, as data, the name and assumptions of a symbol that is in no size and no table.
 
     A program gives it any name it likes: `n#0` in a `shapes_spec`, `L['x'].size()[0]`.
     """
@@ -294,7 +293,7 @@ def encode_name(symbol: sympy.Symbol) -> list[Json]:
 
 
 def decode_name(data: Json) -> sympy.Symbol:
-    """Return what `encode_name` wrote; it must not get into an expression that becomes code."""
+    """Return the symbol that `encode_name` wrote; it must not get into expressions of code."""
     if not isinstance(data, list) or len(data) != 2 or not isinstance(data[0], str):
         raise UnsupportedError(f"malformed name of a symbol: {data!r:.80}")
     return sympy.Symbol(data[0], **decode_symbol("s0", data[1])._assumptions_orig)

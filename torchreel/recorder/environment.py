@@ -58,7 +58,7 @@ def arguments(argv: Sequence[str]) -> list[str]:
 
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""Variables in which launchers say the rank: torchrun, Open MPI, and those of MPICH's family."""
+"""Variables in which launchers pass the rank: torchrun, Open MPI, and those of MPICH's family."""
 
 
 def rank() -> int | None:
@@ -97,8 +97,9 @@ def facts() -> dict[str, str]:
 
 
 def _platform() -> str:
-    """Return what `platform.platform` says: that runs `uname -p`, a child the program may wait
-    for.
+    """Return the platform in the form of `platform.platform`, on Linux without a child process.
+
+    That function runs `uname -p`, and the program may wait for any child.
     """
     system = os.uname()
     name = f"{system.sysname}-{system.release}-{system.machine}"

@@ -66,7 +66,7 @@ def run_recorded(
 ) -> int:
     """Run `command` with every compile in it recorded, and return its exit status.
 
-    As `record_program`, for whoever does not want to know what was not recorded.
+    As `record_program`, for callers that don't need the notes on parts not recorded.
     """
     settings = settings or Settings()
     if compile_timeout is not None:
@@ -75,10 +75,10 @@ def run_recorded(
 
 
 def settings_of(**given: object) -> tuple[Settings, str]:
-    """Return what the options and the variables say, and why nothing can be recorded with those.
+    """Return the settings of options and variables, and the reason why they can't be used, or ''.
 
-    The program runs also where a variable, which it may have from anywhere, makes no sense.  Raises
-    UsageError for an option that makes none: that was typed just now.
+    The program runs also with a variable, which it may have from anywhere, that makes no sense.
+    Raises UsageError for an option that makes none: that was typed just now.
     """
     typed = Settings.from_environment({}, given)
     try:
@@ -174,7 +174,7 @@ def _absolute(store_path: str | Path) -> str:
 
 
 def _identity(target: str) -> tuple[int, int, bytes] | None:
-    """Return which store the file is that all processes share; None where there is none such."""
+    """Return the identity of the store file that all processes share; None if there is none."""
     if "://" in target or not is_shared(target):
         return None
     with suppress(OSError, ValueError), open(target, "rb") as file:
@@ -184,7 +184,7 @@ def _identity(target: str) -> tuple[int, int, bytes] | None:
 
 
 def _prepare(target: str) -> str:
-    """Open the store, and make it where there is none; why that is impossible, if it is.
+    """Open the store, made if there is none; return the reason why that is impossible, or ''.
 
     Raises UsageError for a URL that means nothing.
     """
@@ -203,7 +203,7 @@ def _prepare(target: str) -> str:
 
 
 def _try(step: Callable[[], None]) -> str:
-    """Take a step that the program has nothing to do with; what went wrong, if anything did."""
+    """Take a step outside of the program; return the error in one line, or ''."""
     with fail_open("launch", quiet=True) as attempt:
         step()
     if attempt.kind is None:
@@ -219,7 +219,7 @@ def _line(attempt: fail_open) -> str:
 
 @contextmanager
 def _report() -> Iterator[str]:
-    """The file in which the processes say what was lost (`guard.announce`); no name without one."""
+    """Yield the file in which processes report losses (`guard.announce`); '' without one."""
     name = ""
     with suppress(OSError):
         handle, name = tempfile.mkstemp(prefix="torchreel-")
@@ -232,7 +232,7 @@ def _report() -> Iterator[str]:
 
 
 def _read(report: str) -> tuple[str, ...]:
-    """Return what the processes said, each thing once."""
+    """Return the lines that the processes reported, each once."""
     with suppress(OSError), open(report, encoding="utf-8", errors="replace") as file:
         lines = file.read(_MOST_REPORTED).splitlines()
         return tuple(dict.fromkeys(line for line in lines if line))
@@ -296,7 +296,7 @@ def _run(start: Start, command: Sequence[str], variables: Mapping[str, str]) -> 
 
 @contextmanager
 def _forwarding(child: Process) -> Iterator[None]:
-    """Signals that we get go to the program; it decides what they mean."""
+    """Pass signals that this process gets on to the program, which decides their meaning."""
 
     def forward(number: int, frame: FrameType | None) -> None:
         # The terminal sends Ctrl-C to the program as well; it must not get it twice.

@@ -55,12 +55,11 @@ if TYPE_CHECKING:
 
 
 boundaries: list[Callable[[Recorder, tuple[str, str, int] | None], None]] = []
-"""Called where a stage ends, and where a checkpoint is taken (its entry, partition and ordinal):
-what probes have to look at from time to time."""
+"""Functions called where a stage ends or a checkpoint is taken (its entry, partition, ordinal)."""
 
 
 class Watcher(Protocol):
-    """Looks at what happens, as it happens, and may end it (`failures.Stopped`)."""
+    """Watches events as they happen, and may end the compile (`failures.Stopped`)."""
 
     def event(self, event: NewEvent) -> None:
         """Note that an event was written."""
@@ -93,7 +92,7 @@ class RecordingOptions(NamedTuple):
 
 
 class Recorder:
-    """Receives what the probes note; one per process, `active()` while it records."""
+    """Receives the notes of the probes; one per process, `active()` while it records."""
 
     def __init__(self, options: RecordingOptions) -> None:
         self.options = options
@@ -249,7 +248,7 @@ class Recorder:
         return entry
 
     def learn(self, values: Iterable[str], file: str) -> None:
-        """Secrets of a frame, and the source file around it: they are not to reach the disk."""
+        """Learn secrets of a frame, and its source file: they are not to reach the disk."""
         redactor = self.event_log.redactor
         if redactor is None or redactor.rules.mode == "none":
             return
@@ -261,13 +260,13 @@ class Recorder:
         self.event_log.append(LearnFrom(file))
 
     def keep_words_of(self, checkpoint: bytes) -> None:
-        """Do not redact what the compiler needs of a checkpoint, as when that was recorded."""
+        """Do not redact the words of a checkpoint that the compiler needs."""
         redactor = self.event_log.redactor
         if redactor is not None:
             redactor.keep_words_of(checkpoint)
 
     def saw(self, error: BaseException) -> None:
-        """An exception passes: its message may tell what the frames that it comes from hide."""
+        """Note an exception that passes: its message may hold secrets of its frames."""
         with fail_open("secrets"):
             for values, file in secrets.of_error(error):
                 self.learn(values, file)
@@ -292,9 +291,9 @@ class Recorder:
         return {name: value for name, value in columns.items() if name != "frame_source"}
 
     def finish(self, entry: CompileEntry, status: str, seconds: float = 0.0) -> None:
-        """End a compile; one that failed or hung stays so whatever comes later.
+        """End a compile; the status of one that failed or hung does not change any more.
 
-        `seconds` is how long it took, as far as that is known here.
+        `seconds` is its duration, as far as it is known here.
         """
         if entry.status not in ("failed", "hung"):
             entry.status = status
@@ -376,7 +375,7 @@ class Recorder:
                 look(self, checkpoint)
 
     def _surface(self, error: BaseException | None) -> None:
-        """Note that an exception leaves the outermost span: that is what the program sees."""
+        """Note that an exception leaves the outermost span: the program sees it."""
         mark, self.spans.here.mark = self.spans.here.mark, None
         if mark is None or not isinstance(error, Exception):
             return
@@ -439,10 +438,9 @@ class Recorder:
         entry: CompileEntry | None = None,
         stack: int | None = None,
     ) -> int:
-        """Return one thing that happened, at the next position of the event log, which is returned.
+        """Note an event at the next position of the event log; return the position.
 
-        Its fields are spelled later, by another thread: only what never changes and holds no tensor
-        may be handed over.
+        Its fields are spelled later, by another thread: they must never change and hold no tensor.
         """
         return self._note(
             event.kind, event.__struct_encode_fields__, name, astuple(event), payload, entry,
@@ -485,15 +483,13 @@ class Recorder:
         return seq
 
     def user_stack(self, summary: object = None) -> int | None:
-        """Return the id of a stack: of `summary` (a StackSummary), or of what Dynamo traces now."""
+        """Return the id of a stack: that of `summary`, or of the code that Dynamo traces now."""
         if summary is None:
             summary = _user_stack()
         return self.event_log.stacks.add(summary) if summary else None
 
     def add_graph(self, stage: str, partition: str, doc: GraphDoc) -> Ref:
-        """Return a graph as it is at a stage; one whose nodes have not changed since has one
-        row.
-        """
+        """Add the graph of a stage; return its row, or that of an equal graph of the stage."""
         entry = self.entry_here()
         key = (stage, partition, _structure(doc))
         if key in entry.graphs:
@@ -525,8 +521,10 @@ class Recorder:
         self.event_log.commit("checkpoint")
 
     def _add_checkpoint_graph(self, entry: CompileEntry, stage: str, doc: CheckpointDoc) -> Ref:
-        """Return its row; where it will hardly be written, nobody looks whether it is there
-        already.
+        """Return the row of a checkpoint's graph.
+
+        It is one row with an equal graph of the stage, unless graphs of this compile are not
+        wanted.
         """
         if self.event_log.wants_graphs(entry):
             return self.add_graph(stage, doc.partition, doc.graph)
@@ -536,7 +534,7 @@ class Recorder:
         return operation.ref
 
     def add_output_code(self, entry: CompileEntry, code: str) -> None:
-        """Source that the backend generated."""
+        """Add source code that the backend generated."""
         partition = self.partition()
         columns = {
             "compile_id": entry.ref,
@@ -547,7 +545,7 @@ class Recorder:
         self.event_log.append(Add("output_codes", columns))
 
     def _describe(self) -> None:
-        """Say where this recording is made, before the first thing that it records."""
+        """Write the environment of this recording, before the first thing that it records."""
         if self._described:
             return
         self._described = True
@@ -564,7 +562,7 @@ class Recorder:
     # -- end ------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the recording; what is in the event log gets two seconds to reach the disk."""
+        """End the recording; its event log gets two seconds to reach the disk."""
         if self.options.lazy and self.event_log.is_empty and not losses.snapshot():
             return
         self._at_boundary(None)
@@ -602,16 +600,12 @@ def _ended(error: BaseException | None, failed: bool) -> str:
 
 
 def _stage_ended(error: BaseException | None, failed: bool) -> str:
-    """Return the status of a stage: one that can't do its work has failed, whatever Dynamo does
-    with the frame then.
-    """
+    """Return the status of a stage: a soft error fails it, whatever Dynamo does with the frame."""
     return _ended(error, failed or (error is not None and failures.is_soft(error)))
 
 
 def _structure(doc: GraphDoc) -> str:
-    """Return a digest of what a graph computes; passes add metadata to its nodes without changing
-    that.
-    """
+    """Return a digest of a graph's computation, without the metadata that passes add."""
     nodes = [(node.name, node.op, node.target, node.args, node.kwargs) for node in doc.nodes]
     inner = {name: _structure(module) for name, module in doc.modules.items()}
     return hashlib.sha256(repr((nodes, inner)).encode()).hexdigest()

@@ -94,7 +94,7 @@ class Settings:
         return Rules(self.redact, self.redact_patterns)
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that say this; what is the default is left out."""
+        """Return the environment variables for these settings; defaults are left out."""
         found = {
             TIMEOUT_VARIABLE: _text(self.compile_timeout),
             SLOW_VARIABLE: _text(self.slow_compile),
@@ -114,10 +114,9 @@ class Settings:
         environ: Mapping[str, str] | None = None,
         given: Mapping[str, object] = MappingProxyType({}),
     ) -> Settings:
-        """Return what is given, and for the rest (or where None is given) what the variables say.
+        """Return the settings in `given`, and for the rest (or None) those of the variables.
 
-        A variable is not read when its setting is given. Raises UsageError for one that makes no
-        sense.
+        A variable is not read when its setting is given. Raises UsageError for an invalid variable.
         """
         environ = os.environ if environ is None else environ
         said = {name: value for name, value in given.items() if value is not None}

@@ -137,7 +137,7 @@ class _Importer:
         self.codes: Counter[int] = Counter()
 
     def add(self, found: Record | Fault) -> None:
-        """Add one record, or what is none."""
+        """Add one record, or count a fault as lost."""
         if isinstance(found, Fault):
             self._lose(found.reason, found.found)
             return
@@ -286,7 +286,10 @@ class _Importer:
     # -- the end --------------------------------------------------------------------------------
 
     def finish(self) -> Imported:
-        """Write what is only known at the end of the file."""
+        """Write the columns and losses that are known only at the end of the file.
+
+        Raises RefusedError if the file had no record.
+        """
         if not self.recording:
             raise RefusedError(
                 f"{self.file} is no log of TORCH_TRACE: it has no record of the form "
@@ -330,9 +333,7 @@ class _Importer:
             self._add_failure(compile_, compile_.metrics)
 
     def _status(self, name: str, attempt: int, compile_: _Compile) -> str:
-        """Return the end of a compile is its metrics; without them, the trace ends in the middle of
-        it.
-        """
+        """Return the status of a compile by its metrics; 'crashed' or 'ok' if it has none."""
         if (name, attempt + 1) in self.compiles:
             return "restarted"
         if compile_.metrics is None:

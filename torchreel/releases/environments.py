@@ -82,7 +82,7 @@ def wanted_versions(
 
 
 def folder_of(version: str) -> Path:
-    """Return where the environment of a version is, or would be."""
+    """Return the folder of a version's environment, which may not exist yet."""
     return user_cache_path("torchreel") / "environments" / version
 
 
@@ -146,12 +146,12 @@ def look_into(python: str | Path) -> Environment:
 
 
 def _requirement(version: str) -> str:
-    """Return what pip is to install: of a release without a known version, the newest."""
+    """Return the requirement for pip: the version, or the newest patch of a release."""
     return f"torch=={version}" if version.count(".") == 2 else f"torch=={version}.*"
 
 
 def _recipe(version: str) -> str:
-    """Return all that decides what is installed."""
+    """Return everything that decides the installed packages, as one text."""
     return "\n".join([_requirement(version), *_BESIDE_TORCH, sys.version]) + "\n"
 
 

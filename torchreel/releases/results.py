@@ -198,7 +198,7 @@ class Survey:
 
     @classmethod
     def from_json(cls, data: Json) -> Survey:
-        """Return what `to_json` gave.  Raises `DamagedStore` for anything else."""
+        """Return the survey of `to_json`.  Raises `DamagedStore` for anything else."""
         try:
             return convert(data, cls)
         except ValueError as error:

@@ -34,10 +34,10 @@ class TracingStopped(BaseException):
 
 @contextlib.contextmanager
 def compile_only(code: CodeType) -> Iterator[None]:
-    """Let Dynamo compile frames of `code` and keep what it made in the cache, but run none.
+    """Let Dynamo compile frames of `code` and keep the results in its cache, but run none of them.
 
-    Instead of running, `Stopped` is raised.  To be entered once the recorder is attached: it sees
-    the code that Dynamo made.
+    Raises `TracingStopped` where a frame would run.  To be entered once the recorder is attached:
+    it sees the code that Dynamo made.
     """
     hook = convert_frame.register_bytecode_hook(lambda old, new: _stopping(new))
     with _watching_skips(code):
@@ -58,7 +58,7 @@ _CONVERT = TorchName(
 
 @contextlib.contextmanager
 def _watching_skips(code: CodeType) -> Iterator[None]:
-    """Raise `Stopped` where Dynamo leaves a frame of `code` to Python."""
+    """Raise `TracingStopped` where Dynamo leaves a frame of `code` to Python."""
     skips = names.is_here(_HANDLE_SKIP)
     owner, name = names.resolve(_HANDLE_SKIP if skips else _CONVERT)
     original = vars(owner)[name]
@@ -77,9 +77,9 @@ def _watching_skips(code: CodeType) -> Iterator[None]:
 
 
 def scope_names(tokens: Mapping[int, int]) -> AbstractContextManager[None]:
-    """Let Dynamo name globals that are no module's by the ids that they had: ids here to those.
+    """Let Dynamo name globals that belong to no module by their recorded ids.
 
-    It sorts guards by the names of what they are on.
+    `tokens` maps ids here to recorded ones.  Dynamo sorts guards by the names of what they check.
     """
     install = OutputGraph.install_global_by_id
 
@@ -95,11 +95,11 @@ def scope_names(tokens: Mapping[int, int]) -> AbstractContextManager[None]:
 
 
 def order_of_entries(recorded: Sequence[tuple[str, str]]) -> AbstractContextManager[None]:
-    """Let Dynamo ask the entries of a cache in a recorded order, and find those gone that were.
+    """Let Dynamo check a cache's entries in the recorded order, and find the same ones void.
 
-    Each is the name of its compile, and why it was void, or ''.  Dynamo asks that first which was
-    used last, and calls that found their code are not replayed; an entry is void once an object is
-    gone that it has a guard on, and what a bundle brings stays.
+    An item is the name of an entry's compile, and the reason why the entry was void, or ''.  Dynamo
+    first checks the entry that was used last, but calls that found their code are not replayed.  An
+    entry is void once an object is gone that its guards refer to; objects of a bundle stay.
     """
     ask = vars(convert_frame)[_ASKED]
     place = {name: number for number, (name, _) in enumerate(recorded)}
@@ -119,7 +119,7 @@ _ASKED = "get_and_maybe_log_recompilation_reasons"
 
 
 def _void(entry: Any, reason: str) -> None:
-    """Do with an entry what Dynamo does when an object has gone."""
+    """Invalidate a cache entry, as Dynamo does when an object has gone."""
     manager = entry.guard_manager
     if not reason or manager.extra_state is None:
         return
@@ -184,7 +184,7 @@ def compiled_itself() -> Any:
 
 
 def _stopping(code: CodeType) -> CodeType:
-    """Code with the signature of `code` that raises `Stopped`."""
+    """Return code with the signature of `code` that raises `TracingStopped`."""
     place = len(code.co_consts)
     load = [dis.opmap["EXTENDED_ARG"], place >> 8] if place > 255 else []
     load += [dis.opmap["LOAD_CONST"], place & 255]
@@ -207,7 +207,7 @@ def add_generated(file: str, text: str) -> None:
 
 
 def error_on_graph_break(wanted: bool) -> Any:
-    """Return what the program had set with `torch._dynamo.error_on_graph_break`."""
+    """Return a context manager that sets `torch._dynamo.error_on_graph_break`, if that was set."""
     return torch._dynamo.error_on_graph_break(True) if wanted else contextlib.nullcontext()
 
 

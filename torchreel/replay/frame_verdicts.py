@@ -78,7 +78,7 @@ def export_around(compiles: Iterable[Compile], compile: Compile) -> Compile | No
 
 
 def in_order(rows: Iterable[Compile]) -> tuple[Compile, ...]:
-    """Return an export after what was compiled for it: Dynamo's part has a compile of its own."""
+    """Sort compiles by id, exports last: Dynamo's part of an export is a compile of its own."""
     return tuple(sorted(rows, key=lambda row: (is_export(row), row.id)))
 
 
@@ -88,7 +88,7 @@ def refused(why: str) -> Verdict:
 
 
 def _made(told: Told, compile: Compile, again: Sequence[Compile]) -> tuple[Compile, ...]:
-    """Return those that one step made, under the name of the recorded compile."""
+    """Return the compiles that one step made, under the name of the recorded compile."""
     first, last = told.span
     meanwhile = [row for row in again if first <= row.started_ns < last]
     if is_export(compile):
@@ -105,7 +105,7 @@ def judge(
     told: Mapping[str, Told],
     options: ReplayOptions,
 ) -> Verdict:
-    """Return what to say of a compile whose frame was traced again into the store at `target`."""
+    """Return the verdict on a compile whose frame was traced again into the store at `target`."""
     mine = told.get(str(group.last.id))
     if mine is None:
         why = ended.report.refused if ended.report is not None else ""
@@ -157,7 +157,7 @@ def _cause(
     outcomes: Sequence[EventComparison],
     notes: Sequence[str],
 ) -> str:
-    """Return what is not as it was: modules of the frame's first, then what the recordings say."""
+    """Return the likely causes of a divergence, those of the frame's modules first."""
     parted = next((o.divergence for o in outcomes if o.divergence is not None), None)
     first = parted.recorded if parted is not None else ""
     difference = next((o.difference for o in outcomes if not o.agrees), "")
@@ -167,9 +167,7 @@ def _cause(
 
 
 def _state_of_a_module(difference: str) -> str:
-    """Return what a program changed in a module that it imports is not in a bundle of its
-    frames.
-    """
+    """Return a sentence that names the module whose changed state a bundle can't hold; else ''."""
     found = re.search(r"__import_(\w+)", difference)
     if found is None:
         return ""
@@ -191,7 +189,7 @@ def _outcomes(
     theirs: tuple[Store, Sequence[Compile]],
     question: Question,
 ) -> Iterator[EventComparison]:
-    """Attempt by attempt; one that only one side made is no equal of any."""
+    """Compare attempt by attempt; one that only one side made differs from any."""
     (store, rows), (other, again) = ours, theirs
     whole = replace(question, stop=None)
     for number, (row, replayed) in enumerate(zip(rows, again, strict=False), 1):

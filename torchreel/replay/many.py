@@ -33,7 +33,7 @@ class Row:
 
     @property
     def events(self) -> tuple[int, int]:
-        """Return how many things were compared, and how many of them are identical."""
+        """Return the number of things that were compared, and the number of identical ones."""
         rows = self.verdict.compared
         return sum(max(r.recorded, r.replayed) for r in rows), sum(r.identical for r in rows)
 
@@ -66,7 +66,7 @@ def replay_all(
 
 
 def verdict_of(replay: Replay, compile: Compile, entry: str) -> Verdict:
-    """Return the verdict of one replay; what it raises on purpose is a refusal."""
+    """Return the verdict of one replay; a TorchreelError other than UsageError is a refusal."""
     try:
         return replay(compile, entry)
     except UsageError:
@@ -110,9 +110,7 @@ def replay_repeatedly(replay: Replay, compile: Compile, entry: str, times: int) 
 
 
 def _result(verdict: Verdict) -> bytes:
-    """Return what has to be the same in each replay; events of a replay have numbers of their
-    own.
-    """
+    """Return the fields of a verdict that must be equal in each replay, as canonical JSON."""
     divergence = verdict.divergence
     parted = None if divergence is None else [divergence.seq, divergence.number]
     rows = [row.to_json() for row in verdict.compared]

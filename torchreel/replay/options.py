@@ -54,8 +54,9 @@ def known_classes(allow: Iterable[str]) -> frozenset[str]:
 
 
 def hang_limit(failure: Failure | None, timeout: float) -> float | None:
-    """Return a recorded hang is one again after as long; at most after half of what the child is
-    given.
+    """Return the seconds after which a recorded hang counts as one again; None for others.
+
+    It is the recorded limit, at most half of the child's `timeout`.
     """
     if failure is None or failure.failure_class != "hang":
         return None

@@ -110,9 +110,7 @@ def replay(
 
 
 def _without_missing(verdict: Verdict) -> Verdict:
-    """Return a divergence says nothing of this torch where the replay lacked a part of the
-    config.
-    """
+    """Turn a divergence into a refusal if the replay lacked a part of the recorded config."""
     if verdict.verdict != DIVERGED or not verdict.missing:
         return verdict
     detail = (
@@ -123,7 +121,7 @@ def _without_missing(verdict: Verdict) -> Verdict:
 
 
 def _with_pieces(store: Store, compile: Compile, verdict: Verdict) -> Verdict:
-    """Return a refusal that says which parts of the compile are replayed all the same."""
+    """Add to a refusal the pieces of the compile that can be replayed by themselves."""
     pieces = [row.place for row in queries.pieces_of(store, compile)]
     if not pieces:
         return verdict
@@ -166,8 +164,7 @@ def _from_checkpoints(
 def _from_frame_instead(
     store: Store, compile: Compile, verdict: Verdict, options: ReplayOptions
 ) -> Verdict:
-    """Return the verdict from the frame, where that is identical; else the refusal, and what it
-    was.
+    """Return the verdict from the frame if that is identical; else the refusal, and a note on it.
 
     A graph may call functions of the program, which have no form as data; its frame brings them.
     """
@@ -252,7 +249,7 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
 
 
 def _of_capture(store: Store, compile: Compile) -> str:
-    """Return the reason why the capture of a backward is not replayed, and what is instead."""
+    """Return the reason why a compiled-autograd capture is not replayed, and compiles that are."""
     inner = f"{compile.compile_id}/"
     known = queries.compiles(store, compile.recording_id)
     found = [one.place for one in known if one.compile_id.startswith(inner)]
@@ -265,7 +262,7 @@ def _of_capture(store: Store, compile: Compile) -> str:
 
 
 def _of_export(compile: Compile, export: Compile) -> str:
-    """Return the reason why an export is not replayed from a graph, and what replays it."""
+    """Return the reason why an export is not replayed from a graph, and what to do instead."""
     call = "torch.export" if export.backend == "export" else "aot_compile"
     what = f"a call of {call}" if compile.id == export.id else f"Dynamo's part of a call of {call}"
     return (
@@ -360,7 +357,7 @@ def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> 
 
 
 def _lookups(store: Store, compile: Compile, point: Point) -> dict[str, tuple[Any, ...]]:
-    """Return what each operator after a checkpoint found in the fake-tensor cache, as data."""
+    """Return the fake-tensor cache lookups after a checkpoint, by stage, as data."""
     found = fake_cache.lookups_of(store, compile, point)
     return {stage: tuple(row.to_json() for row in rows) for stage, rows in found.items()}
 
@@ -401,7 +398,7 @@ def _failed_at(failure: Failure | None, *stages: str) -> bool:
 
 
 def _is_wrong(failure: Failure) -> bool:
-    """Return whether a compiled graph computed something else than eager."""
+    """Return True if a compiled graph computed a result other than eager's."""
     return failure.failure_class == "wrong_result" and not failure.is_found
 
 
@@ -507,7 +504,7 @@ def _conclude(
 
 
 def _merge(entry: str, verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the worst of several, over everything that they compared."""
+    """Return the worst of several verdicts, over everything that they compared."""
     worst = max(verdicts, key=lambda verdict: [IDENTICAL, DIVERGED, REFUSED].index(verdict.verdict))
     compared: list[Comparison] = [row for verdict in verdicts for row in verdict.compared]
     notes = tuple(dict.fromkeys(note for verdict in verdicts for note in verdict.notes))

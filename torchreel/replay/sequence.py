@@ -92,7 +92,7 @@ def replay_frame(store: Store, compile: Compile, options: ReplayOptions) -> Verd
 
 
 def _sought(store: Store, group: Attempts, until: Until) -> Sought:
-    """Return what the child has to know to stop in a frame."""
+    """Return the data by which the child stops in a frame."""
     target = time_travel.of_frame(store, group.rows, until)
     log = (
         time_travel.event_log_of(store, group.rows, time_travel.FRAME)
@@ -169,7 +169,10 @@ def _groups(store: Store, recording_id: int) -> list[Attempts]:
 
 
 def _bundle(store: Store, rows: Sequence[Compile]) -> FrameBundle | None:
-    """Return the first attempt has it when all frames are kept, the last when failing ones are."""
+    """Return the first bundle among the attempts of a frame; None if it was not kept.
+
+    The first attempt has it when all frames are kept, the last when only failing ones are.
+    """
     bundles = [queries.frame_bundle(store, row) for row in rows]
     return next((bundle for bundle in bundles if bundle is not None), None)
 
@@ -241,7 +244,7 @@ def _replay(
 def _hang_limit(
     store: Store, groups: Sequence[Attempts], wanted: set[int], timeout: float
 ) -> float | None:
-    """Return seconds after which a compile hangs again, where one of those that are wanted did."""
+    """Return the limit in seconds for wanted compiles that hung when recorded; None if none did."""
     found = [queries.failure_of(store, group.last) for group in groups if group.last.id in wanted]
     limits = [hang_limit(failure, timeout) for failure in found]
     return max((limit for limit in limits if limit is not None), default=None)
@@ -292,13 +295,13 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
 
 
 def _why_void(reason: str) -> str:
-    """Return why an entry of a cache was void, if an object was gone; '' for any other reason."""
+    """Return the reason why a cache entry was void, if an object was gone; '' for other reasons."""
     text = reason.partition(": ")[2]
     return text if text.startswith("Cache line invalidated because ") else ""
 
 
 def _guards_on(store: Store, group: Attempts, expression: str) -> bool:
-    """Return whether a compile has a guard on an expression."""
+    """Return True if a compile has a guard on an expression."""
     return any(
         isinstance(event.fields, Guard) and event.fields.expression == expression
         for row in group.rows

@@ -79,7 +79,7 @@ def _failure_group(
 
 
 def _line(store: Store, compile: Compile | None, failure: Failure) -> tuple[SourceLine | None, str]:
-    """Return the user's line of a failure, and the graph node that says so, if one had to."""
+    """Return the user's line of a failure, and the graph node that it was taken from, or ''."""
     named = last_line(failure.message)
     if named is not None:
         return SourceLine(named.file, named.line, named.function, named.code), ""
@@ -100,7 +100,7 @@ def _where(signature: Signature) -> str:
 
 
 def _why(store: Store, compile: Compile | None) -> list[WhyStory]:
-    """Return what could not be traced, where that is why a compile failed."""
+    """Return the graph breaks that made a compile fail; [] for any other failure."""
     if compile is None:
         return []
     log = CompileEventLog(store, compile)
@@ -142,14 +142,14 @@ _ORDER = ("recompile", "graph break", "restart")
 
 
 def _key(event: Event, names: Mapping[int, str], facts: RecordingFacts) -> tuple[Json, ...]:
-    """Return what makes two events one cause; nothing for an event that is none."""
+    """Return a key that is equal for two events of one cause; () for an event that has none."""
     if isinstance(event.fields, Restart):
         return "restart", event.fields.type, shortened(event.fields.reason or "")
     return causes.key(event, names.get(event.compile_id or 0, ""), facts.line(event))
 
 
 def last_text(key: tuple[Json, ...]) -> str:
-    """Return the last part of a key that says anything: the type of a restart without a reason."""
+    """Return the last part of a key that is not empty: the type of a restart without a reason."""
     return next(str(part) for part in reversed(key) if part)
 
 

@@ -58,7 +58,7 @@ def _graph(row: RankedGraph, numbers: Sequence[int]) -> RankGraph:
 
 
 def _together(views: Sequence[View]) -> Iterator[RankView]:
-    """Yield what ranks have, those that most of them have first."""
+    """Yield the views of ranks, grouped by text, the largest group first."""
     same: dict[str, list[View]] = {}
     for view in views:
         same.setdefault(view.text, []).append(view)

@@ -20,9 +20,7 @@ _MOST = 300
 
 
 def denied(errors: Iterable[BaseException]) -> str:
-    """Return what the sandbox denied, of an exception and those that it was made from; '' for
-    nothing.
-    """
+    """Return a sentence on the first denial by the sandbox among exceptions; '' for none."""
     if not is_confined():
         return ""
     found = (
@@ -35,7 +33,7 @@ def denied(errors: Iterable[BaseException]) -> str:
 
 
 def denial(type_name: str, number: int | None, text: str) -> str:
-    """Return what the sandbox denied, of an exception in a confined process; '' for nothing."""
+    """Return a sentence if an exception of a confined process is the sandbox's denial; else ''."""
     if number not in _NUMBERS and not any(known in text for known in _TEXTS):
         return ""
     return (

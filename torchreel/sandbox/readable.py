@@ -18,7 +18,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 @cache
 def readable() -> tuple[Path, ...]:
-    """Files and folders; what lies in a folder of these may be read as well."""
+    """Return files and folders that may be read; so may everything inside of the folders."""
     private = {Path(name).resolve() for name in _PRIVATE} | {_home()}
     inside = [path for path in _environment() if not _holds_any(path, private)]
     devices = filter(Path.exists, map(Path, _DEVICES))
@@ -42,9 +42,9 @@ def _environment() -> Iterator[Path]:
 
 
 def _but(folder: Path, private: Iterable[Path]) -> Iterator[Path]:
-    """Yield what lies in a folder, as few paths as say it, without what is private.
+    """Yield the content of a folder without private paths, as few paths as cover it.
 
-    A link needs no right of its own: the path that it stands for is in here as well, or private.
+    A link needs no permission of its own: its target is in the list as well, or private.
     """
     try:
         entries = sorted(folder.iterdir())

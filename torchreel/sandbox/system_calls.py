@@ -166,7 +166,7 @@ def _if_ioctl() -> list[Instruction]:
 
 
 def _unless_first(allowed: Sequence[int]) -> list[Instruction]:
-    """Return the first argument has to be one of these."""
+    """Return instructions that allow a call only with one of these as the first argument."""
     tests: list[Instruction] = [_argument(0)]
     for number in allowed:
         tests += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]

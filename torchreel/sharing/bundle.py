@@ -47,7 +47,7 @@ def write_bundle(path: Path, content: Content) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return what of this machine decides a failure."""
+    """Return the versions that decide a failure on this machine: torch, Python and machine type."""
     return {
         "torch": metadata.version("torch"),
         "python": platform.python_version(),

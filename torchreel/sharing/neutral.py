@@ -30,7 +30,7 @@ Holds = Callable[[Case], bool]
 
 @dataclass(frozen=True)
 class Neutralised:
-    """A case after what it does not need was made neutral."""
+    """A case in which all values that the failure does not need are neutral."""
 
     case: Case
     tried: int
@@ -100,7 +100,7 @@ def _edits(case: Case) -> Iterator[Edit]:
 
 
 def neutral_choices(leaf: Json, sizes: frozenset[int]) -> list[Json]:
-    """Return what may stand for a literal that tells something; nothing for one that does not."""
+    """Return the neutral literals to try for a revealing one; [] for one that reveals nothing."""
     if type(leaf) is int:
         return [] if is_plain_integer(leaf, sizes) else [2]
     number = float_of(leaf)

@@ -32,7 +32,7 @@ class Leaving:
     numbers: tuple[str, ...]
     """Numbers in calls and constants."""
     needed: tuple[str, ...]
-    """Those of them that say something: the failure was another, or none, without them."""
+    """Those that reveal something: without them the failure was another, or none."""
     sizes: tuple[int, ...]
     hints: tuple[str, ...]
     """Symbols with the numbers that they had."""
@@ -50,9 +50,9 @@ def _saved(case: Case) -> Iterator[str]:
 
 
 def leaving(case: Case, signature: Signature, needed: Sequence[str] = ()) -> Leaving:
-    """Return what leaves with a case and its signature.
+    """Return all that leaves with a case and its signature.
 
-    `needed` are the numbers that tell something, and without which it does not fail.
+    `needed` are the revealing numbers without which it does not fail.
     """
     nodes = [node for graph in _graphs(case.graph) for node in graph.nodes]
     literals = [leaf for node in nodes if node.is_call for leaf in _leaves(node)]
@@ -119,7 +119,7 @@ def _constants(graph: GraphDoc) -> Iterator[Json]:
 
 
 def _spelled(value: Json) -> str:
-    """Return a number as a person reads it; '' for what is none."""
+    """Return a number as a person reads it; '' for any other value."""
     if type(value) is int:
         return str(value)
     fields = as_object(value)

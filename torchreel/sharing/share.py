@@ -60,7 +60,7 @@ class ShareOptions:
 
     @property
     def map_path(self) -> Path:
-        """Return where the map goes."""
+        """Return the path of the map: the chosen one, else one beside the output."""
         return self.map or self.output.with_name(f"{self.output.stem}.map.json")
 
 
@@ -236,7 +236,7 @@ def _first_that_fails(
 
 
 def _told(wanted: Signature) -> Signature:
-    """Return what may be said of a failure that nobody saw again: its class and its stage."""
+    """Return the part of a signature that may leave for a failure not seen again: class, stage."""
     return Signature(wanted.failure_class, wanted.stage, wanted.partition)
 
 

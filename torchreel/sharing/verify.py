@@ -53,7 +53,7 @@ class Judge:
         self._renamed = renamed(wanted, pseudonyms)
 
     def show(self, case: Case) -> Shown:
-        """Return what a case shows; from the first that holds on, its signature is looked for."""
+        """Return the result of a case; the first that holds sets the signature to look for."""
         report = self._judged(case)
         if report.verdict == "other" and self._is_renamed(report):
             assert report.observed is not None, "another failure has a signature"
@@ -76,7 +76,7 @@ class Judge:
         return report
 
     def _is_renamed(self, report: OracleReport) -> bool:
-        """Return True if it is the recorded failure, told with the pseudonyms."""
+        """Return True if it is the recorded failure, with pseudonyms in its message."""
         seen, wanted = report.observed, self._renamed
         if seen is None:
             return False
@@ -91,10 +91,10 @@ def renamed(signature: Signature, pseudonyms: Pseudonyms) -> Signature:
 
 
 def verify(path: Path, case: Case, oracle: WorkerOracle) -> Verification:
-    """Read a bundle as its reader will, and run what is in it.
+    """Read a bundle as its reader will, and run its case.
 
-    As a script in a fresh process, where only torch can be imported; a case that no script can
-    hold, in a fresh fork of the minifier's worker.
+    It runs as a script in a fresh process, where only torch can be imported; a case that no script
+    can hold, in a fresh fork of the minifier's worker.
     """
     with Store.open(path) as store:
         row = queries.latest_failing(store)

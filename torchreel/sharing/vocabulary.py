@@ -49,7 +49,7 @@ class TorchWords(NamedTuple):
 
 
 def torch_folder() -> Path:
-    """Return where the installed torch lies; it is not imported."""
+    """Return the folder of the installed torch; it is not imported."""
     found = importlib.util.find_spec("torch")
     origin = None if found is None else found.origin
     assert origin is not None, "torch is a dependency"
@@ -80,7 +80,7 @@ def _options_of(tree: ast.AST) -> Iterator[str]:
 
 
 def _compared(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the operands of comparisons, defaults, keys, and what is looked up by a text."""
+    """Yield the operands of comparisons, defaults, keys, and lookup arguments."""
     held: list[ast.expr | None] = []
     match node:
         case ast.Compare():

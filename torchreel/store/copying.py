@@ -65,7 +65,7 @@ def _rows(source: Store, query: Select[Any]) -> Sequence[Row[Any]]:
 
 
 def _configs(source: Store, writer: Writer) -> dict[Any, Any]:
-    """Return each set of config entries is kept once in a store: its id there."""
+    """Copy the sets of config entries, each kept once in a store; return new ids by old ones."""
     found: dict[int, list[ConfigEntry]] = {
         row.id: [] for row in _rows(source, select(schema.configs.c.id))
     }

@@ -61,7 +61,7 @@ _open_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
 class Store:
     """An open store. Get one from `Store.open`; close it, or use it as a context manager.
 
-    `target` is what was opened (a path or a URL), `engine` SQLAlchemy's engine.
+    `target` is the path or URL that was opened, `engine` SQLAlchemy's engine.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Store:
         return connections.reading(self.engine) if self.is_on_server else self.engine.connect()
 
     def rows(self, query: Select[Any]) -> list[Row[Any]]:
-        """Return what a query finds: nothing where its table is not there yet (`schema.COMPUTED`).
+        """Return the rows of a query; none if its table is not there yet (`schema.COMPUTED`).
 
         Raises DamagedStore for a row with a value that its column can't have.
         """
@@ -125,7 +125,7 @@ class Store:
 
     @contextmanager
     def as_far_as_readable(self) -> Iterator[list[str]]:
-        """Leave out the rows that can't be read; the list says which, a sentence each."""
+        """Leave out unreadable rows; the list names them, a sentence each."""
         before, self._unreadable = self._unreadable, []
         try:
             yield self._unreadable
@@ -133,7 +133,7 @@ class Store:
             self._unreadable = before
 
     def skip(self, error: DamagedStore) -> None:
-        """Note what can't be read where that is tolerated (`as_far_as_readable`), else raise it."""
+        """Note an unreadable part if that is tolerated (`as_far_as_readable`), else raise it."""
         if self._unreadable is None:
             raise error
         if str(error) not in self._unreadable:
@@ -178,7 +178,7 @@ class Store:
     def readable_blobs(self, digests: Iterable[str]) -> dict[str, bytes]:
         """Return some blobs, each read once, over one connection.
 
-        What can't be read is left out where that is tolerated (`as_far_as_readable`), else raised.
+        An unreadable blob is left out if that is tolerated (`as_far_as_readable`), else raised.
         """
         found: dict[str, bytes] = {}
         with self.connect() as connection:
@@ -190,10 +190,10 @@ class Store:
         return found
 
     def copied(self, path: Path) -> "Store":
-        """Return a copy of a SQLite store, open for writing; what is at the path already is taken
-        as one.
+        """Return a copy of a SQLite store, open for writing.
 
-        Raises OSError where the directory can't be made.
+        A file at the path already is taken as the copy.  Raises OSError where the directory can't
+        be made.
         """
         if not sqlite_files.has_content(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -345,7 +345,7 @@ def _open_server(url: str, rights: Sequence[str], create: bool) -> Store:
 
 @contextmanager
 def _closed_on_error(store: Store) -> Iterator[Store]:
-    """Close `store` if what is done with it raises."""
+    """Close `store` if the body of the `with` raises."""
     try:
         yield store
     except BaseException:

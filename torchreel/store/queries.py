@@ -67,9 +67,9 @@ def recordings(store: Store) -> list[Recording]:
 def newest(
     store: Store, limit: int, before: int | None = None, *, replays: bool = False
 ) -> list[Recording]:
-    """Return the newest recordings, oldest first: of those before a number, where one is given.
+    """Return the newest recordings, oldest first; of those before a number, if one is given.
 
-    Replays count only if they are asked for.
+    Replays are left out unless `replays` is set.
     """
     table = schema.recordings
     query = select(table).order_by(table.c.id.desc()).limit(limit)
@@ -81,7 +81,7 @@ def newest(
 
 
 class RecordingCounts(NamedTuple):
-    """Numbers of recordings: of all replays, and of what is older than one of them."""
+    """Numbers of recordings: all replays, and those older than some recording."""
 
     replays: int
     older_replays: int
@@ -90,7 +90,7 @@ class RecordingCounts(NamedTuple):
 
 
 def recording_counts(store: Store, first: int) -> RecordingCounts:
-    """Count the replays, and what is older than the recording of a number."""
+    """Count the replays, and the recordings older than `first`."""
     at = schema.recordings.c
     is_replay, is_older = at.kind == "replay", at.id < first
     each = ([is_replay], [is_replay, is_older], [~is_replay, is_older])
@@ -122,7 +122,7 @@ def recording(store: Store, recording_id: int) -> Recording:
 
 
 def environment(store: Store, recording_id: int) -> dict[str, str]:
-    """Return what a recording says of the machine, the versions and the variables it ran under."""
+    """Return the environment of a recording: machine, versions and variables, by name."""
     table = schema.environment
     query = select(table).where(table.c.recording_id == recording_id)
     return {row.key: row.value for row in sorted(store.rows(query), key=lambda row: row.key)}
@@ -137,7 +137,7 @@ def environment_values(store: Store, key: str, recording_ids: Sequence[int]) -> 
 
 
 def lost(store: Store, recording_id: int) -> list[Lost]:
-    """Return what a recording had to leave out, and why."""
+    """Return the losses of a recording, with their reasons."""
     table = schema.lost
     query = select(table).where(table.c.recording_id == recording_id)
     # Sorted here, as below: a server sorts text by the language that its database was made with.
@@ -145,9 +145,7 @@ def lost(store: Store, recording_id: int) -> list[Lost]:
 
 
 def lost_counts(store: Store, recording_ids: Sequence[int]) -> dict[int, int]:
-    """Return how much some recordings had to leave out, by number; nothing of those that did
-    not.
-    """
+    """Return the number of losses of some recordings, by recording, if any."""
     table = schema.lost
     found: Counter[int] = Counter()
     for row in _fetch_many(store, select(table), Lost, table.c.recording_id, recording_ids):
@@ -204,9 +202,7 @@ def compile_by_id(store: Store, row_id: int) -> Compile:
 
 
 def is_cut(store: Store, compile: Compile) -> bool:
-    """Return whether the event log of a compile may end anywhere: its process died before all was
-    written.
-    """
+    """Return True if the event log of a compile may be cut: its process died during writing."""
     if compile.status in ("crashed", "hung", "unknown"):
         return True
     return compile.ended_ns is None and recording(store, compile.recording_id).status == "died"
@@ -373,7 +369,7 @@ def events_by_compile(
 
 
 def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
-    """Return how many events of each kind there are, without reading them."""
+    """Return the number of events of each kind, without reading the events."""
     rows = schema.events
     query = _part(rows, of, rows.c.kind, func.count()).group_by(rows.c.kind)
     found: Counter[str] = Counter()
@@ -387,9 +383,7 @@ def event_counts(store: Store, of: Compile | Recording) -> dict[str, int]:
 
 
 def event_counts_by_compile(store: Store, recording_id: int) -> dict[int | None, Counter[str]]:
-    """Return how many events of each kind each compile of a recording has, by the compile's row
-    id.
-    """
+    """Return the number of events of each kind in each compile of a recording, by row id."""
     rows, pages = schema.events, schema.event_pages
     query = select(rows.c.compile_id, rows.c.kind, func.count())
     query = query.where(rows.c.recording_id == recording_id).group_by(
@@ -490,7 +484,7 @@ def checkpoints_by_compile(
 
 
 def graph_targets(store: Store, graph: Graph) -> list[GraphTarget]:
-    """Return what a graph calls: the outer graph first, then by name."""
+    """Return the call targets of a graph: the outer graph's first, then by name."""
     table = schema.graph_targets
     query = select(table).where(table.c.graph_id == graph.id)
     found = _fetch(store, query, GraphTarget)
@@ -583,7 +577,7 @@ def failures_by_compile(store: Store, compiles: Sequence[Compile]) -> dict[int, 
 
 
 def failure_of(store: Store, compile: Compile) -> Failure | None:
-    """Return the first failure of a compile (what comes after it is a consequence)."""
+    """Return the first failure of a compile: later ones are consequences."""
     table = schema.failures
     query = select(table).where(table.c.compile_id == compile.id)
     found = _fetch(store, query.order_by(table.c.time_ns, table.c.id).limit(1), Failure)
@@ -675,9 +669,7 @@ def _with_signature(make: Callable[..., _Row], *, signature: Json, **columns: ob
 
 
 def readable(store: Store, read: Callable[[], _Read], otherwise: _Else) -> _Read | _Else:
-    """Return what `read` gives; where what can't be read is left out, and it can't be,
-    something else.
-    """
+    """Return the result of `read`; `otherwise` if it can't be read and that is tolerated."""
     try:
         return read()
     except DamagedStore as error:
@@ -707,9 +699,7 @@ def _status(store: Store, row: Recording, process: str | None) -> str:
 def _with_true_statuses(
     store: Store, of: Sequence[Recording], rows: list[Compile]
 ) -> list[Compile]:
-    """Return what became of the compiles that say 'running' in recordings whose process is
-    gone.
-    """
+    """Return compiles with true statuses, where a row says 'running' and the process is gone."""
     by_id = {row.id: row for row in of}
     unsure = {row.recording_id for row in rows if row.status == "running"}
     gone = sorted(number for number in unsure if by_id[number].status != "running")
@@ -726,7 +716,7 @@ def _with_true_statuses(
 
 
 def _end(row: Compile, of: Recording, ends: marks.Ends | None, *, is_marked: bool) -> str:
-    """Return how a compile stood when its process ended: it crashed if the compiler was at work."""
+    """Return the status of a compile whose process ended: 'crashed' if the compiler was at work."""
     if of.status == "done" and ends is None:
         return row.status  # a thread compiled on while the process, or its recording, ended
     if not is_marked:

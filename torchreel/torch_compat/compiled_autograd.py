@@ -19,16 +19,14 @@ from torchreel.errors import UnsupportedError
 
 
 def is_compiled_autograd() -> bool:
-    """Return whether what compiled autograd captured is compiled: AOTAutograd does other things
-    then.
-    """
+    """Return True while a capture of compiled autograd is compiled: AOTAutograd acts otherwise."""
     found = sys.modules.get("torch._dynamo.compiled_autograd")
     return found is not None and bool(found.in_compiled_autograd_region)
 
 
 @contextlib.contextmanager
 def compiled_autograd(active: bool) -> Iterator[None]:
-    """Have what is compiled count as what compiled autograd captured, or not."""
+    """Have graphs count as captured by compiled autograd (`active`), or not."""
     if active == is_compiled_autograd():
         yield
         return
@@ -63,9 +61,7 @@ def autograd_node_function(name: str) -> Callable[..., object] | None:
 
 
 def _autograd_nodes() -> object | None:
-    """Return what compiled autograd has bound in this process; None in a torch that binds
-    nothing.
-    """
+    """Return compiled autograd's namespace of bound functions; None in a torch without one."""
     return getattr(_compiled_autograd(), "ops", None)
 
 
@@ -113,7 +109,7 @@ class _Captured(Exception):
 def capture_backward(operator: Any, args: Sequence[object], kwargs: Mapping[str, Any]) -> None:
     """Let compiled autograd capture the backward of one operator, and compile nothing.
 
-    What the process counts stays as it was.  Raises what the operator raises.
+    The counters of the process stay as they were.  Raises the exceptions of the operator.
     """
     from torch._dynamo.utils import counters
 
@@ -148,7 +144,7 @@ _PROLOGUE = "AutogradCompilerInstance.proxy_call_aot_backward.<locals>.call_aot_
 
 
 def prologue_metadata(function: object) -> Any:
-    """Return what AOTAutograd knows of the function whose backward has this prologue.
+    """Return AOTAutograd's metadata of the function whose backward has this prologue.
 
     None for any other function, for one that is gone, and for one of tensor subclasses.
     """
@@ -171,7 +167,7 @@ def has_tangent(info: Any) -> bool:
 
 
 def output_with_tangent(kept: bool) -> object:
-    """Return an output of which `has_tangent` is that."""
+    """Return an output for which `has_tangent` returns `kept`."""
     from torch._functorch._aot_autograd.schemas import OutputType
 
     return SimpleNamespace(

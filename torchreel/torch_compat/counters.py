@@ -79,7 +79,7 @@ def _peek(counter: Iterable[int]) -> int:
 
 
 def graph_breaks() -> int:
-    """Return how many graph breaks there were in this process: Inductor's metrics say so."""
+    """Return the number of graph breaks in this process, which Inductor's metrics contain."""
     from torch._dynamo.utils import counters
 
     return counters["graph_break"].total()
@@ -94,7 +94,7 @@ def set_graph_breaks(count: int) -> None:
 
 
 def frame_counters() -> dict[str, int]:
-    """Return the state of the counters that number what a compile makes."""
+    """Return the state of the counters that number the objects of a compile."""
     from torch._dynamo import bytecode_transformation, output_graph
 
     return {
@@ -108,7 +108,7 @@ def frame_counters() -> dict[str, int]:
 
 
 def set_frame_counters(counters: Mapping[str, int], compile_id: str | None) -> None:
-    """Restore what `frame_counters` gave; the next frame gets this `CompileId`."""
+    """Restore the counters of `frame_counters`; the next frame gets this `CompileId`."""
     from torch._dynamo import bytecode_transformation, convert_frame, output_graph
 
     bytecode_transformation._unique_id_counter = itertools.count(counters.get("unique", 0))

@@ -73,11 +73,10 @@ def _groups() -> list[list[Any]]:
 
 
 def impose_world(rank: int, size: int, groups: Sequence[tuple[str, Sequence[int]]] = ()) -> None:
-    """Make process groups that send nothing, under their recorded names, those that are missing.
+    """Make the missing process groups under their recorded names; they send nothing.
 
-    What is traced with them is what any other groups would have traced, for a compile runs no
-    collective.  Raises ValueError for a rank that is none of `size`, and where this process is
-    another one.
+    The traced graphs are those of any other groups, for a compile runs no collective.  Raises
+    ValueError for a rank that is none of `size`, and where this process has another rank.
     """
     if not torch.distributed.is_available():
         return
@@ -155,13 +154,13 @@ def mesh_of(value: object) -> Any:
 
 
 def is_stand_in(value: object) -> bool:
-    """Return True for what torch puts in the place of a mesh beside fake tensors."""
+    """Return True for torch's stand-in (a script object) of a mesh beside fake tensors."""
     found: Any = sys.modules.get("torch._library.fake_class_registry")
     return found is not None and type(value) is found.FakeScriptObject
 
 
 def stand_in(mesh: object, mode: object) -> object:
-    """Return what torch puts in the place of a mesh beside the fake tensors of a mode."""
+    """Return torch's stand-in for a mesh beside the fake tensors of a mode."""
     from torch._library.fake_class_registry import maybe_to_fake_obj
 
     return maybe_to_fake_obj(mode, mesh)
@@ -205,9 +204,9 @@ def make_mesh(
     groups: Sequence[str] | None,
     root: Any = None,
 ) -> Any:
-    """Return a mesh of devices, whose groups are those of that name; `root`: cut out of that one.
+    """Return a mesh of devices with the groups of these names, cut out of `root` if given.
 
-    Raises what torch raises for ranks, names or groups that fit to nothing.
+    Raises torch's exceptions for ranks, names or groups that do not fit.
     """
     from torch.distributed.device_mesh import DeviceMesh
 

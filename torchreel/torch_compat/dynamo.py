@@ -93,8 +93,8 @@ def subgraph_name() -> str | None:
 def objects_of_compile(backend: object) -> dict[str, object]:
     """Return the program's own code that decides a compile, by name.
 
-    Config entries (`inductor.post_grad_custom_post_pass`) and options (`options.NAME`) that hold
-    what is no plain value, and the backend (`backend`), where it is none of torch's.
+    It is in config entries (`inductor.post_grad_custom_post_pass`) and options (`options.NAME`)
+    that hold no plain value, and in the backend (`backend`), if that is none of torch's.
     """
     found: dict[str, object] = {
         f"{module}.{key}": value
@@ -158,9 +158,7 @@ def backend_of(backend: object) -> tuple[str, dict[str, Any]]:
 
 
 def compiles_whole_graphs(backend: object) -> bool:
-    """Return whether a backend is one of torch's own that gives on the one graph that it is
-    given.
-    """
+    """Return True if a backend is torch's own: it compiles the graph that it gets as a whole."""
     module = getattr(_innermost(backend), "__module__", "")
     return ":" not in backend_of(backend)[0] and module.partition(".")[0] == "torch"
 
@@ -176,7 +174,7 @@ def specialized_floats() -> list[str]:
 
 
 def set_specialized_floats(names: Iterable[str]) -> None:
-    """Restore what `specialized_floats` gave."""
+    """Restore the names of `specialized_floats`."""
     from torch._dynamo.symbolic_convert import TensorifyState
 
     TensorifyState.clear()
@@ -185,7 +183,7 @@ def set_specialized_floats(names: Iterable[str]) -> None:
 
 
 def dynamic_of(backend: object) -> bool | None:
-    """Return what `dynamic` the `torch.compile` call of a backend was given."""
+    """Return the argument `dynamic` of the `torch.compile` call of a backend."""
     while hasattr(backend, "_torchdynamo_orig_backend"):
         backend = backend._torchdynamo_orig_backend
     found = getattr(backend, "dynamic", None)
@@ -237,10 +235,10 @@ _MOST_CODES = 50
 
 
 def seen_sizes(code: CodeType, closure: Any) -> list[Json]:
-    """Return what automatic dynamic shapes has seen of the sizes of sources, by code object.
+    """Return the sizes that automatic dynamic shapes has seen, by code object and source.
 
-    `own` marks what it has seen of `code` itself; a code object with a closure is known by the hash
-    of that, which means nothing in another process.
+    `own` marks those of `code` itself; a code object with a closure is identified by the closure's
+    hash, which is valid in one process only.
     """
     from torch._dynamo import pgo
 
@@ -263,9 +261,9 @@ def seen_sizes(code: CodeType, closure: Any) -> list[Json]:
 
 
 def _profile() -> Mapping[Any, Any]:
-    """Return what an earlier process of the same job has seen, which the first compile will read.
+    """Return the profile of an earlier process of the same job, which the first compile will read.
 
-    That is left to it: torch says in its trace when it reads the file.
+    {} if there is none.  It is not loaded into Dynamo: torch's trace notes when Dynamo reads it.
     """
     from torch._dynamo import pgo
 
@@ -281,7 +279,7 @@ def _profile() -> Mapping[Any, Any]:
 
 
 class _ProfileReader(pickle.Unpickler):
-    """Reads a profile of sizes, and makes nothing but what one is made of."""
+    """Reads a profile of sizes, and creates only the classes that a profile consists of."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return one of torch's records of sizes.  Raises UnpicklingError for anything else."""
@@ -317,7 +315,7 @@ def _seen(entry: Any) -> Json:
 
 
 def set_seen_sizes(found: Iterable[Json], code: CodeType, closure: Any) -> None:
-    """Restore what `seen_sizes` gave, and nothing else: a reset forgets what was seen."""
+    """Restore the sizes of `seen_sizes`, and nothing else: a reset forgets all others."""
     from torch._dynamo import pgo
 
     pgo._CODE_STATE = defaultdict(pgo.CodeState)
@@ -354,7 +352,7 @@ def _was_seen(entry: Json) -> Any:
 
 
 def resume_metadata(code: CodeType) -> object | None:
-    """Return what Dynamo knows of a function that it made to go on after a graph break."""
+    """Return Dynamo's metadata of a function that resumes after a graph break; else None."""
     from torch._dynamo.resume_execution import ContinueExecutionCache
 
     found: object = ContinueExecutionCache.generated_code_metadata.get(code)
@@ -364,7 +362,8 @@ def resume_metadata(code: CodeType) -> object | None:
 def resumed_call(code: CodeType, frame: FrameType | None) -> tuple[CodeType, FrameType] | None:
     """Return the function that `code` resumes after a graph break, and the frame of its call.
 
-    That call is still under way: Dynamo's bytecode for the function calls what resumes it.
+    That call is still under way: Dynamo's bytecode for the function calls the resume function.
+    None if it is no resume function, or has no such frame.
     """
     from torch._dynamo.utils import orig_code_map
 
@@ -377,9 +376,9 @@ def resumed_call(code: CodeType, frame: FrameType | None) -> tuple[CodeType, Fra
 
 
 def traced_module(code: CodeType) -> dict[str, Any] | None:
-    """Return what Dynamo copies to its graph from the FX module whose forward `code` is.
+    """Return the data that Dynamo copies from an FX module whose forward is `code`; else None.
 
-    That is the metadata of the nodes, and which line is which node's.
+    They are the metadata of the nodes, and the map of lines to nodes.
     """
     from torch._dynamo.code_context import code_context
 
@@ -392,7 +391,7 @@ def traced_module(code: CodeType) -> dict[str, Any] | None:
 
 
 def set_traced_module(code: CodeType, function: Any, found: Mapping[str, Any]) -> None:
-    """Restore what `traced_module` gave."""
+    """Restore the data of `traced_module`."""
     from torch._dynamo.code_context import code_context
 
     module = torch.fx.GraphModule({}, fx.graph_with_metas(found["metas"]))
@@ -401,7 +400,7 @@ def set_traced_module(code: CodeType, function: Any, found: Mapping[str, Any]) -
 
 
 def set_resume_metadata(code: CodeType, metadata: object) -> None:
-    """Restore what `resume_metadata` gave."""
+    """Restore the metadata of `resume_metadata`."""
     from torch._dynamo.resume_execution import ContinueExecutionCache
 
     ContinueExecutionCache.generated_code_metadata[code] = metadata
@@ -433,10 +432,10 @@ def compile_context(compile_id: object, attempt: int = 0) -> Any:
 def tracing_context(
     mode: FakeTensorMode, aot_name: list[str] | None = None, donated: list[int] | None = None
 ) -> Iterator[None]:
-    """Set what Dynamo sets around a backend, for the length of a `with`.
+    """Set the context that Dynamo sets around a backend, for the length of a `with`.
 
-    `aot_name` is what AOTAutograd sets around Inductor, and `donated` what Inductor reads of its
-    metadata: which inputs of a backward graph it may overwrite.
+    `aot_name` is the name of the graph that AOTAutograd sets around Inductor, `donated` the inputs
+    of a backward graph that Inductor may overwrite, from AOTAutograd's metadata.
     """
     from torch._inductor.virtualized import V
 
@@ -474,10 +473,10 @@ def backend(name: str, options: Mapping[str, object]) -> Callable[..., Any]:
 
 
 def before_backend(graph: GraphModule) -> GraphModule:
-    """Return what Dynamo still does to a graph after its checkpoint
-    (OutputGraph._call_user_compiler).
+    """Return a graph after the passes that Dynamo runs between its checkpoint and the backend.
 
-    Regions that the program marked are inlined, by default those that are used once.
+    Regions that the program marked are inlined, by default those that are used once
+    (OutputGraph._call_user_compiler).
     """
     from torch._dynamo import config
 
@@ -498,7 +497,7 @@ _MARKS = ("_allowed_callable_ids", "_disallowed_callable_ids", "_nonstrict_trace
 
 
 def dynamo_marks(function: object) -> tuple[str, ...]:
-    """Return the sets of Dynamo's that the program has put a function or class into."""
+    """Return the names of Dynamo's sets that the program has put a function or class into."""
     rules = sys.modules.get("torch._dynamo.trace_rules")
     return tuple(name for name in _MARKS if id(function) in getattr(rules, name, ()))
 

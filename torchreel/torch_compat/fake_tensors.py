@@ -63,10 +63,10 @@ def set_storage(
     size: Sequence[Any],
     stride: Sequence[Any],
 ) -> None:
-    """Give a fake tensor the storage of another; autograd knows nothing of it.
+    """Give a fake tensor the storage of another; autograd does not see it.
 
-    That is how a converter makes fakes of tensors that share storage. The version of the tensor
-    stays: fake tensors keep what `nonzero` made with the version that it was made at.
+    A converter makes fakes of tensors that share storage in this way.  The version of the tensor
+    stays: fake tensors keep the result of `nonzero` with the version that it was made at.
     """
     with (
         torch.no_grad(),
@@ -100,7 +100,7 @@ def own_subclass(name: str) -> type[torch.Tensor] | None:
 
 
 def is_jagged(cls: type) -> bool:
-    """Return whether a class is that of tensors whose rows differ in length."""
+    """Return True for the class of jagged tensors, whose rows differ in length."""
     from torch.nested._internal.nested_tensor import NestedTensor
 
     return issubclass(cls, NestedTensor)
@@ -126,9 +126,7 @@ def is_fake(value: object) -> bool:
 
 
 def is_traced_input(value: object) -> bool:
-    """Return whether a real tensor is one that Dynamo has made a fake of, in the compile under
-    way.
-    """
+    """Return True for a real tensor of which Dynamo has made a fake, in the compile under way."""
     context = TracingContext.try_get()
     known = getattr(context, "tensor_to_context", None)
     return isinstance(value, torch.Tensor) and known is not None and value in known
@@ -156,15 +154,17 @@ def layout_as_converted(tensor: torch.Tensor) -> tuple[list[Any], list[Any]]:
 
 
 def converted_tensors(mode: FakeTensorMode) -> int:
-    """Return how many tensors a fake mode has converted: symbols without a source are named by
-    it.
+    """Return the number of tensors that a fake mode has converted.
+
+    It is in the names of symbols without a source.
     """
     return len(mode.fake_tensor_converter.meta_converter.tensor_memo)
 
 
 def to_be_converted(values: Iterable[object]) -> int:
-    """Return how many tensors a fake mode converts for these inputs: what they hold, their bases
-    and their gradients are converted with them.
+    """Return the number of tensors that a fake mode converts for these inputs.
+
+    Inner tensors, bases and gradients are converted with them.
     """
     found: dict[int, torch.Tensor] = {}
     waiting = [value for value in values if isinstance(value, torch.Tensor)]
@@ -235,13 +235,13 @@ def item_memo(tensor: torch.Tensor) -> torch.SymInt | torch.SymFloat | None:
 
 
 def set_item_memo(tensor: torch.Tensor, value: object) -> None:
-    """Restore what `item_memo` gave."""
+    """Restore the symbol of `item_memo`."""
     if isinstance(tensor, FakeTensor) and isinstance(value, (torch.SymInt, torch.SymFloat)):
         tensor.item_memo = value
 
 
 def no_dispatch() -> Any:
-    """Return a context in which no mode of the program sees what an encoder touches."""
+    """Return a context in which no mode of the program sees the operators that an encoder runs."""
 
     return _disable_current_modes()
 
@@ -249,9 +249,7 @@ def no_dispatch() -> Any:
 def fake_mode_of(
     gm: torch.fx.GraphModule | None, inputs: Iterable[object]
 ) -> FakeTensorMode | None:
-    """Return the fake mode of the compile under way; without one, that of the inputs or of a
-    graph.
-    """
+    """Return the fake mode of the compile under way; else that of the inputs or the graph."""
     context = TracingContext.try_get()
     if context is not None and context.fake_mode is not None:
         return context.fake_mode
@@ -263,7 +261,7 @@ def fake_mode_of(
 
 
 def fake_mode_settings(mode: FakeTensorMode | None) -> dict[str, bool]:
-    """Return the settings of a fake mode that change what operators return."""
+    """Return the settings of a fake mode that change the results of operators."""
     names = ("allow_non_fake_inputs", "allow_scalar_outputs", "static_shapes", "allow_meta")
     return {name: bool(getattr(mode, name)) for name in names if hasattr(mode, name)}
 
@@ -281,10 +279,11 @@ def set_first_row_length(mode: FakeTensorMode, number: int) -> None:
 
 
 def known_of_fake(fake: object, real: object) -> str:
-    """Return what the mode of a fake tensor knows it for: a real 'tensor', its 'storage', or ''.
+    """Return the relation of a real tensor to a fake one in its mode: 'tensor', 'storage' or ''.
 
-    'another' where the mode has made another fake tensor of the real one. With ' constant' where
-    it takes the value for one.
+    'tensor' if the fake is the conversion of the real tensor, 'another' if the mode has another
+    conversion, 'storage' if only the storages match.  ' constant' follows if the mode knows the
+    value.
     """
     if not isinstance(fake, FakeTensor) or not isinstance(real, torch.Tensor):
         return ""
@@ -302,9 +301,9 @@ def known_of_fake(fake: object, real: object) -> str:
 
 
 def set_known_of_fake(fake: object, real: torch.Tensor, what: str) -> object:
-    """Let the mode of a fake tensor know what `known_of_fake` gave.
+    """Restore, in the mode of a fake tensor, the relation from `known_of_fake`.
 
-    Returns what has to live as long as the mode is to know it.
+    Returns an object that has to live as long as the mode is to keep the relation.
     """
     if not isinstance(fake, FakeTensor):
         return None
@@ -345,11 +344,11 @@ def fake_mode(env: ShapeEnv, settings: Mapping[str, bool]) -> FakeTensorMode:
 
 
 def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
-    """Dispatch each node of a Dynamo graph on what the nodes before it returned, as Dynamo did.
+    """Dispatch each node of a Dynamo graph on the results of earlier nodes, as Dynamo did.
 
-    A node that cannot run so is passed over: it ran otherwise, or not at all, when recorded.  What
-    is not the example value (it has other symbols, say) gives way to that, if that could be
-    recorded.  Within a transform of torch.func it stays: an example value has no level.
+    A node that cannot run so is passed over: it ran otherwise, or not at all, when recorded.  A
+    result that is not the example value (it has other symbols, say) is replaced by that, if that
+    could be recorded.  Within a transform of torch.func it stays: an example value has no level.
     """
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.node import map_arg

@@ -24,7 +24,7 @@ def inplace_operators() -> frozenset[str]:
 
 
 def qualified_name(function: Callable[..., object]) -> str:
-    """Return how FX prints a target."""
+    """Return the name by which FX prints a target."""
     from torch.fx.node import _get_qualified_name
 
     return _get_qualified_name(function)
@@ -39,7 +39,7 @@ def graph_names(graph: torch.fx.Graph) -> tuple[set[str], dict[str, int]]:
 
 
 def set_graph_names(graph: torch.fx.Graph, used: Iterable[str], counts: Mapping[str, int]) -> None:
-    """Restore what `graph_names` gave."""
+    """Restore the names and counters of `graph_names`."""
     namespace = graph._graph_namespace
     for name in used:
         namespace._used_names.add(name)
@@ -47,7 +47,7 @@ def set_graph_names(graph: torch.fx.Graph, used: Iterable[str], counts: Mapping[
 
 
 def node_metas(graph: torch.fx.Graph) -> list[dict[str, Any]]:
-    """Return what Dynamo copies of the metadata of each node, when it traces the graph's code."""
+    """Return the metadata of each node that Dynamo copies when it traces the graph's code."""
     from torch.fx.proxy import _COPY_META_FIELDS
 
     fields = ("stack_trace", *_COPY_META_FIELDS)
@@ -55,7 +55,7 @@ def node_metas(graph: torch.fx.Graph) -> list[dict[str, Any]]:
 
 
 def graph_with_metas(metas: Sequence[Mapping[str, Any]]) -> torch.fx.Graph:
-    """Return a graph of as many nodes, of which nothing but this metadata is to be read."""
+    """Return a graph with one node for each metadata; its operations mean nothing."""
     graph = torch.fx.Graph()
     *before, last = metas or ({},)
     for place, meta in enumerate(before):
@@ -65,7 +65,7 @@ def graph_with_metas(metas: Sequence[Mapping[str, Any]]) -> torch.fx.Graph:
 
 
 def graph_module_state(value: Any) -> dict[str, Any] | None:
-    """Return what makes an FX module besides its class; of its graph, the metadata of the nodes.
+    """Return the attributes of an FX module; in place of its graph, the metadata of the nodes.
 
     None for anything else.
     """
@@ -79,16 +79,16 @@ def graph_module_state(value: Any) -> dict[str, Any] | None:
 
 
 def set_graph_module_state(value: Any, state: Mapping[str, Any]) -> None:
-    """Restore what `graph_module_state` gave."""
+    """Restore the attributes of `graph_module_state`."""
     vars(value).update(state)
     if isinstance(metas := state.get("_graph"), list):
         vars(value)["_graph"] = graph_with_metas(metas)
 
 
 def fake_of_input(node: torch.fx.Node, real: object) -> object:
-    """Return the fake value of an input of Dynamo's graph; of a list, those of what it holds.
+    """Return the fake value of an input of Dynamo's graph; for a list, the fakes of its items.
 
-    Dynamo notes the list of the real tensors, and of each the fake where the graph takes it out.
+    Dynamo notes the list of the real tensors, and each fake where the graph takes the item out.
     """
     if type(real) is not list:
         return node.meta.get("example_value")
@@ -144,7 +144,7 @@ def node_sources(data: Any) -> object:
 
 
 def tensor_metadata(tensor: torch.Tensor) -> object:
-    """Return what ShapeProp notes of a tensor (`meta["tensor_meta"]`)."""
+    """Return the metadata that ShapeProp notes of a tensor (`meta["tensor_meta"]`)."""
     from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
     return _extract_tensor_metadata(tensor)
@@ -202,7 +202,7 @@ def set_class_names(graph: GraphModule, names: Mapping[str, object]) -> None:
 
 
 def inside_region(name: object) -> Any:
-    """Return what regional compilation sets around a region; nothing without a name."""
+    """Return the context that regional compilation sets around a region; empty without a name."""
     from torch.fx import traceback
 
     setter = getattr(traceback, "_set_regional_inductor_subgraph_name", None)  # since 2.13

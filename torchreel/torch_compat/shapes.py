@@ -70,13 +70,15 @@ def range_of(node: SymNode) -> tuple[int | None, int | None]:
 
 
 def is_specialised(sizes: Iterable[int | torch.SymInt]) -> bool:
-    """Return whether one of them is a symbol that became a number."""
+    """Return True if one of them is a symbol that became a number."""
     return any(isinstance(size, torch.SymInt) and expression(size.node).is_number for size in sizes)
 
 
 def expression(node: Any) -> sympy.Basic:
-    """Return the expression of a SymInt's node; a nested int (the length of each row of a jagged
-    tensor) has no symbol, and SymPy's name for it is a SingletonInt.
+    """Return the expression of a SymInt's node.
+
+    A nested int (the length of each row of a jagged tensor) has no symbol, and SymPy's name for it
+    is a SingletonInt.
     """
     if not isinstance(node, SymNode) and node.is_nested_int():
         return SingletonInt(node.nested_int(), coeff=node.nested_int_coeff())
@@ -89,9 +91,7 @@ def singleton_parts(expr: Any) -> tuple[int, int]:
 
 
 def nested_hint(env: ShapeEnv, expr: sympy.Basic) -> torch.SymInt | None:
-    """Return the hint of a length that is none: a nested int, or a multiple of one; None
-    otherwise.
-    """
+    """Return the hint of a length of rows (a nested int, or a multiple of one); else None."""
     known = {symbol: env.backed_var_to_val.get(symbol) for symbol in expr.free_symbols}
     if not any(isinstance(value, SingletonInt) for value in known.values()):
         return None
@@ -114,7 +114,7 @@ def hint_of(node: SymNode) -> object:
 
 
 def no_hint() -> object:
-    """Return what tells a SymNode not to compute a hint."""
+    """Return the marker by which a SymNode does not compute a hint."""
     from torch.fx.experimental.sym_node import _NO_HINT
 
     return _NO_HINT
@@ -153,7 +153,7 @@ def restore_deferred(
 
 
 def settle_shape_env(env: ShapeEnv) -> None:
-    """Fill what goes beside the state (locations, stacks), and drop what was cached from it."""
+    """Fill the fields beside the state (locations, stacks), and drop caches of the old state."""
     from torch.utils._traceback import CapturedTraceback
 
     nowhere = torch._guards.SLoc(None, None)
@@ -188,19 +188,17 @@ def static_cache(env: ShapeEnv) -> functools._lru_cache_wrapper[Any] | None:
 
 
 def keyword_mark(cache: functools._lru_cache_wrapper[Any]) -> object:
-    """Return what stands between positional and keyword arguments in the keys of a cache."""
+    """Return the object between positional and keyword arguments in the keys of a cache."""
     return next(item for item in reversed(gc.get_referents(cache)) if type(item) is object)
 
 
 def has_stale_axioms(env: ShapeEnv) -> bool:
-    """Return whether the next question has the axioms with divisions simplified anew, and some
-    added.
-    """
+    """Return True if the next evaluation simplifies the axioms with divisions anew."""
     return env._resimplify_floor_div_axioms
 
 
 def set_stale_axioms(env: ShapeEnv, stale: bool) -> None:
-    """Say whether the next question has the axioms with divisions simplified anew."""
+    """Set whether the next evaluation simplifies the axioms with divisions anew."""
     env._resimplify_floor_div_axioms = stale
 
 
@@ -242,10 +240,10 @@ def _with_attributes(
 
 
 def forget_answers() -> None:
-    """Clear what ShapeEnvs remember of calls: some of those calls change a ShapeEnv.
+    """Clear the caches of ShapeEnv methods: some of these calls change a ShapeEnv.
 
-    Such a memory is keyed by counts (ShapeEnv._get_key), and these are the same again after a
-    ShapeEnv was put back into an earlier state.
+    Their keys are counts (ShapeEnv._get_key), which are the same again after a ShapeEnv was put
+    back into an earlier state.
     """
     for name in dir(ShapeEnv):
         clear = getattr(getattr(ShapeEnv, name), "cache_clear", None)
@@ -255,10 +253,10 @@ def forget_answers() -> None:
 
 @contextlib.contextmanager
 def choosing_remainders(choose: Callable[[Sequence[Any], Sequence[Any]], Any]) -> Iterator[None]:
-    """Have `choose` say which remainder of an equality a ShapeEnv learns from.
+    """Have `choose` select the remainder of an equality from which a ShapeEnv learns.
 
-    It gets all of them, and those that would be learned to be zero.  torch takes the first that
-    `Eq.atoms(Mod)` gives, a set.
+    It gets all of them, and those that would be learned to be zero.  torch takes the first of
+    `Eq.atoms(Mod)`, a set.
     """
 
     from torch.utils._sympy.functions import Mod
@@ -283,7 +281,7 @@ def choosing_remainders(choose: Callable[[Sequence[Any], Sequence[Any]], Any]) -
 
 
 def _is_zero(equality: sympy.Eq, remainder: sympy.Basic) -> bool:
-    """Return whether an equality says of a remainder in it that it is zero."""
+    """Return True if an equality makes a remainder in it zero."""
     from torch.utils._sympy.solve import try_solve
 
     with contextlib.suppress(NotImplementedError):

@@ -23,7 +23,7 @@ def open_transforms() -> list[str]:
 
 
 def open_levels() -> list[Json]:
-    """Return what opens these transforms again; [] if one of them is neither vmap nor grad."""
+    """Return the open transforms as data for `opened`; [] if one is neither vmap nor grad."""
     from torch._functorch import pyfunctorch
 
     found: list[Json] = []

@@ -24,7 +24,7 @@ def align(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[Pair]
 
 
 def _common(left: Sequence[Hashable], right: Sequence[Hashable]) -> tuple[int, int]:
-    """Return how many at the start and at the end are the same."""
+    """Return the number of equal keys at the start, and at the end."""
     shorter = min(len(left), len(right))
     start = next((i for i in range(shorter) if left[i] != right[i]), shorter)
     rest = shorter - start

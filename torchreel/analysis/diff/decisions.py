@@ -39,7 +39,7 @@ Data = Mapping[str, Json]
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision: its kind, what was decided, and the event (None: of the whole compile)."""
+    """One decision: its kind, its text, and the event (None: of the whole compile)."""
 
     what: str
     text: str
@@ -53,7 +53,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Decisions:
-    """The decisions of a compile; `graph` is how many come before its Dynamo graph is complete."""
+    """The decisions of a compile; `graph` is the number before its Dynamo graph is complete."""
 
     rows: tuple[Decision, ...]
     graph: int
@@ -61,7 +61,7 @@ class Decisions:
     digest: str = ""
     """The digest of its Dynamo graph."""
     fingerprint: str = ""
-    """The same, without what sizes were in this run."""
+    """The same, without the sizes of this run."""
 
     def graph_address(self, side: DiffSide) -> str:
         """Return the address of the event at which the graph is complete."""
@@ -101,7 +101,7 @@ class DecisionReader:
             yield self._in_order(first, events.get(row.id, []), graphs.get(row.id, ("", "")))
 
     def _given(self, rows: Sequence[Compile]) -> dict[int, Facts]:
-        """Return what only the checkpoints of the Dynamo graphs know."""
+        """Return the facts that only checkpoints of Dynamo graphs hold, by compile."""
         found = queries.checkpoints_by_compile(self._store, rows, "graph")
         digests = {compile_id: known[0].digest for compile_id, known in found.items()}
         blobs = self._store.read_blobs(digests.values())
@@ -212,4 +212,4 @@ _KINDS: Mapping[str, tuple[str, Callable[[Event], Iterable[str]]]] = {
     Autotuning.kind: ("autotuning", _named("chosen")),
     Guard.kind: ("guard", _guard),
 }
-"""Kinds of events, what they are called here, and what of them has to be the same on all ranks."""
+"""Kinds of events, their names here, and the fields that have to be equal on all ranks."""

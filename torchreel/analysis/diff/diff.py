@@ -27,11 +27,11 @@ Place = tuple[Store, Address]
 
 
 def diff(left: Place, right: Place, only: Sequence[str] = ()) -> DiffReport:
-    """Compare what two addresses cover, layer by layer; `only` names the layers.
+    """Compare the compiles of two addresses, layer by layer; `only` names the layers.
 
     A compile against a recording or a store is compared with the compile of the same frame there.
-    Raises UsageError for a layer that is none, and when there is nothing to compare: no compile on
-    a side, or nothing of the layers asked for on either.
+    Raises UsageError for an unknown layer, and when there is nothing to compare: no compile on a
+    side, or nothing of the chosen layers on either.
     """
     layers = chosen(only)
     ours, theirs = select(*left), select(*right)
@@ -102,6 +102,6 @@ def compare_compiles(left: DiffSide, right: DiffSide, layers: Sequence[str]) -> 
 
 
 def _lost(store: Store, recording: Recording) -> Iterator[str]:
-    """Yield what was not recorded can't be compared: that has to be said."""
+    """Yield a note on each loss of a recording: lost events can't be compared."""
     for item in queries.lost(store, recording.id):
         yield f"{place(store, recording)} lost {item.count} of {item.place}: {item.reason}"

@@ -75,7 +75,7 @@ def _match(
     key: Callable[[_Item], Hashable],
     partners: dict[int, int],
 ) -> None:
-    """Add the pairs that one key makes of what is left over; the first with the first."""
+    """Add the pairs that one key makes of the items left over; the first with the first."""
     free: dict[Hashable, list[int]] = {}
     for i in _alone(right, partners.values()):
         free.setdefault(key(right[i]), []).append(i)
@@ -114,7 +114,7 @@ class Selected:
 
 
 def select(store: Store, address: Address) -> Selected:
-    """Return what an address covers.
+    """Return the recordings and compiles that an address covers.
 
     Raises UsageError when nothing was compiled there: two such sides would be "the same".
     """

@@ -28,7 +28,7 @@ NOTHING = "(nothing)"
 
 @dataclass(frozen=True)
 class Rank:
-    """The recording of one rank, and what of it was compared."""
+    """The recording of one rank, and its compiles that were compared."""
 
     rank: int
     store: Store
@@ -67,7 +67,7 @@ class Parting:
 
 @dataclass(frozen=True)
 class RanksReport:
-    """The ranks that were compared, how much of them is the same, and where they part."""
+    """The ranks that were compared, the number of equal compiles and decisions, the parting."""
 
     ranks: tuple[Rank, ...]
     compiles: int
@@ -97,8 +97,8 @@ class RanksReport:
 def diff_ranks(places: Sequence[tuple[Store, Address]]) -> RanksReport:
     """Compare the ranks of one job: its recordings are in one store, or in one for each rank.
 
-    Of several jobs in a store the last one is meant, or that of the recording that is named.
-    Raises UsageError when there are fewer than two ranks, or no compile.
+    Of several jobs in a store the last one is compared, or the one of the named recording.  Raises
+    UsageError when there are fewer than two ranks, or no compile.
     """
     ranks = _ranks(places)
     if len(ranks) < 2:
@@ -159,7 +159,7 @@ class _Walk:
         """Fingerprints of graphs that are the same, whatever names they use."""
 
     def compile(self, number: int) -> tuple[int, Parting | None]:
-        """Return how many decisions of a compile are the same on all ranks, and where they part."""
+        """Return the number of a compile's decisions equal on all ranks, and the parting if any."""
         sides = [rank.side(number) for rank in self.ranks]
         names = [NOTHING if side is None else _name(side.compile) for side in sides]
         if len(set(names)) > 1:
@@ -174,7 +174,7 @@ class _Walk:
         return agreed, parting
 
     def _graph(self, known: Known, logs: Mapping[int, Decisions]) -> Parting | None:
-        """Return the first node in which the Dynamo graph of a rank is not that of the first."""
+        """Return the first node in which a rank's Dynamo graph differs from the first rank's."""
         (first, first_side), ours = known[0], logs[known[0][0].rank]
         for rank, side in known[1:]:
             theirs = logs[rank.rank]

@@ -145,8 +145,9 @@ def type_name(value: object) -> str:
 
 
 def _seen(node: ast.expr, inputs: Inputs) -> str:
-    """Return what the sides of a comparison come to: `: 17 == 4`; of several, of the first that
-    fails.
+    """Return the values of a comparison's sides, as `: 17 == 4`; of several, the first that fails.
+
+    '' for anything else, and if a value is unknown.
     """
     if isinstance(node, ast.BoolOp):
         return next((_seen(part, inputs) for part in node.values if _fails(part, inputs)), "")
@@ -180,7 +181,7 @@ _PLAIN_KEYS = {
 
 
 def _tensor_reason(node: ast.expr, inputs: Inputs) -> str:
-    """Return what of a tensor is not as `check_tensor(...)` wants it; '' when all is."""
+    """Return the reasons why a tensor fails `check_tensor(...)`; '' if it passes."""
     if not isinstance(node, ast.Call) or len(node.args) < 4:
         raise UnsupportedError("its check of a tensor is malformed")
     found = value_of(node.args[0], inputs)
@@ -266,6 +267,6 @@ def _described(name: str, inputs: Inputs) -> object:
 
 
 def counts(judged: Sequence[Judged]) -> dict[str, int]:
-    """Return how many guards pass, fail and can't be judged."""
+    """Return the number of guards for each verdict: pass, fail and unknown."""
     found = [guard.verdict for guard in judged]
     return {verdict: found.count(verdict) for verdict in (PASS, FAIL, UNKNOWN)}

@@ -50,7 +50,7 @@ _MARKS = "_dynamo_"
 
 
 def parse(code: str) -> ast.expr:
-    """Return the syntax tree of a check.  Raises `UnsupportedError` for what is no expression."""
+    """Return the syntax tree of a check.  Raises `UnsupportedError` if it is no expression."""
     if len(code) > _MAX_LENGTH:
         raise UnsupportedError(f"a check of {len(code)} characters is refused")
     try:
@@ -60,7 +60,7 @@ def parse(code: str) -> ast.expr:
 
 
 def value_of(node: ast.expr, inputs: Inputs, depth: int = 0) -> Any:
-    """Return what an expression comes to.  Raises `UnsupportedError` when that can't be said."""
+    """Return the value of an expression.  Raises `UnsupportedError` if it is unknown."""
     if depth > _MAX_DEPTH:
         raise UnsupportedError(f"nested deeper than {_MAX_DEPTH}")
     given = _given(node, inputs)
@@ -79,7 +79,7 @@ _NOTHING: Any = object()
 
 
 def _given(node: ast.expr, inputs: Inputs) -> Any:
-    """Return what was said of an expression: only names, items and attributes can be inputs."""
+    """Return the described value of an expression; only names, items and attributes have one."""
     if not isinstance(node, (ast.Subscript, ast.Attribute, ast.Name, ast.Call)):
         return _NOTHING
     return inputs.get(_text(node), _NOTHING)
@@ -167,7 +167,7 @@ def _compare(node: ast.Compare, inputs: Inputs, depth: int) -> bool:
 
 
 def _both(node: ast.BoolOp, inputs: Inputs, depth: int) -> bool:
-    """And, or: decided by one side alone where that is enough, whatever the others are."""
+    """Evaluate `and` or `or`; one side may decide although others are unknown."""
     decisive = isinstance(node.op, ast.Or)
     unknown: UnsupportedError | None = None
     for part in node.values:

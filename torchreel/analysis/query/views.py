@@ -79,7 +79,7 @@ class QueryScope:
 
     @classmethod
     def at(cls, store: Store, address: Address) -> QueryScope:
-        """Return what an address covers.  Raises UsageError where it names nothing of the store."""
+        """Return the scope of an address.  Raises UsageError if it names nothing of the store."""
         queries.require(store, address)
         names_one = address.compile is not None or address.event is not None
         compile = queries.compile_at(store, address) if names_one else None

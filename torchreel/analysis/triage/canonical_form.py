@@ -65,10 +65,10 @@ def form_of_case(data: bytes) -> Form:
 
 
 def operation(op: str, target: str) -> str:
-    """Return the plain name of what a node calls: `sum` for `op:aten.sum.dim_IntList`.
+    """Return the plain name of a node's operation: `sum` for `op:aten.sum.dim_IntList`.
 
-    Whether it works in place is left out: functionalization makes one of the other.  So is the
-    namespace that is a part of ATen's name, `linalg_matrix_exp`: torch has `matrix_exp` as well.
+    In-place forms have the same name: functionalization makes one of the other.  A namespace in
+    ATen's name, `linalg_matrix_exp`, is left out: torch has `matrix_exp` as well.
     """
     kind, _, name = target.partition(":")
     parts = (name or target).split(".")
@@ -122,17 +122,17 @@ class _Outline:
         return _digest(sorted(calls))
 
     def source(self, node: Mapping[str, Json]) -> Json:
-        """Return what an input or an attribute counts as."""
+        """Return the part of the digest for an input or an attribute: here always the same."""
         return "input"
 
     def arguments(self, node: Mapping[str, Json], found: Mapping[str, Json]) -> Json:
-        """Return what the arguments of a call count as: here, its operands."""
+        """Return the part of the digest for the arguments of a call: here, its operands."""
         trees = _arguments(node)
         return [found.get(name, "?") for tree in trees for name in _operands(tree)]
 
 
 class _Shape(_Outline):
-    """The same with what tells two calls of one operation apart, other than numbers."""
+    """The same, with the other differences of two calls of one operation, except for numbers."""
 
     def __init__(self, graph: Mapping[str, Json], inputs: Json) -> None:
         """Know the inputs of the outer graph: its nodes do not say all, as that one is all zero."""
@@ -155,7 +155,7 @@ class _Shape(_Outline):
     def arguments(self, node: Mapping[str, Json], found: Mapping[str, Json]) -> Json:
         """Return the operands, and the constants that are no number and no usual default.
 
-        In any order: what one program gives by position, another gives by name.
+        The constants are sorted: one program gives by position, another by name.
         """
         constants = [text for tree in _arguments(node) for text in _constants(tree)]
         return [super().arguments(node, found), sorted(constants)]

@@ -61,7 +61,7 @@ class SeenFailure:
 
     @property
     def key(self) -> tuple[Process, str, str, bool]:
-        """The key that two copies of it have in common, in whatever stores they are.
+        """The key that two copies of it have in common, in any two stores.
 
         A copy of a recording may have another number there.  One in the baseline is no copy of one
         outside of it: that one is to be counted.
@@ -73,8 +73,8 @@ class SeenFailure:
 def failures_of(store: Store, *, is_baseline: bool = False) -> Iterator[SeenFailure]:
     """Yield the failures of a store, the oldest first in each recording.
 
-    Of a compile, the first one: what comes after it is a consequence.  What a replay did, and what
-    somebody asked a reduction to look for, is no failure of a program's.
+    Of a compile, the first one: later ones are consequences.  Failures of a replay, and those that
+    a user searched for in a reduction, are no failures of a program.
     """
     for _, found in failures_with_rows(store, queries.recordings(store)):
         yield replace(found, is_baseline=is_baseline)
@@ -140,7 +140,7 @@ def _seen(
 
 @dataclass(frozen=True)
 class _Rows:
-    """All that counts of some recordings and their failures."""
+    """The rows about some recordings and their failures."""
 
     failures: Mapping[int, Sequence[Failure]]
     """By recording; of each compile, the first."""
@@ -153,7 +153,7 @@ class _Rows:
     calls: Mapping[int, Mapping[str, int]]
     """By compile."""
     frames_alone: frozenset[int]
-    """The compiles of which nothing but the frame was kept."""
+    """The compiles whose only kept part is the frame."""
     parts: Mapping[int, ProgramPart]
     """By failure."""
     smallest: Mapping[int, SmallestCase]
@@ -200,7 +200,7 @@ def _died(store: Store, recording: Recording, row: Compile) -> Signature:
 def _parts(store: Store, failures: Sequence[Failure]) -> dict[int, ProgramPart]:
     """Return the program's part in each failure, by the failure's row id.
 
-    From what was kept of its exception; what many have in common is examined once.
+    It is computed from the recorded exception, once for equal ones.
     """
     texts = store.readable_blobs(row.traceback for row in failures if row.traceback)
     known: dict[tuple[object, ...], ProgramPart] = {}
@@ -223,9 +223,9 @@ def _part(failure: Failure, traceback: bytes) -> ProgramPart:
 
 
 def _calls(store: Store, compiles: Sequence[Compile]) -> dict[int, Mapping[str, int]]:
-    """Return what the graphs of each compile call, by the compile's row id.
+    """Return the number of calls of each operation in the graphs of a compile, by its row id.
 
-    Of the graphs of each stage, the most counts.
+    For each operation, it is the largest number in one graph.
     """
     targets, graphs = schema.graph_targets, schema.graphs
     query = (

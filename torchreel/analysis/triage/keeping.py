@@ -45,14 +45,14 @@ class PruneReport:
     size: int = 0
     """Bytes of all rows, afterwards."""
     is_too_large: bool = False
-    """True if what has to stay is more than the limit."""
+    """True if the recordings that have to stay are larger than the limit."""
 
 
 def prune(store: Store, limits: PruneLimits, *, dry_run: bool = False) -> PruneReport:
-    """Delete what is too much, the oldest first.
+    """Delete recordings beyond the limits, the oldest first.
 
-    Without deleting anything in a dry run, which does not know what the size asks for. Raises
-    StoreError where a failure can't be read: nobody knows then what is the first of its kind.
+    A dry run deletes nothing, and does not know which ones the limit of size would delete.  Raises
+    StoreError if a failure can't be read: then the first of its kind is unknown.
     """
     found = _Prunable.read(store, limits.group)
     report = PruneReport(kept=len(found.kept), groups=found.groups)
@@ -80,7 +80,10 @@ def prune(store: Store, limits: PruneLimits, *, dry_run: bool = False) -> PruneR
 
 
 def _enough(rows: Sequence[Recording], share: float) -> int:
-    """Return how many of the oldest to delete before the next look: they may share their blobs."""
+    """Return the number of oldest recordings to delete before the next look at the size.
+
+    They may share their blobs.
+    """
     return min(len(rows), max(1, int(len(rows) * share)))
 
 
@@ -94,7 +97,7 @@ class _Prunable:
     kept: frozenset[int]
     """The recordings of the first, the last and the smallest failure of each group."""
     repeats: frozenset[int]
-    """Those of failures alone of which their groups have enough newer ones."""
+    """The recordings of failures whose groups have enough newer ones."""
 
     @classmethod
     def read(cls, store: Store, most: int | None) -> _Prunable:

@@ -81,9 +81,7 @@ def _key_of_story(story: Story) -> tuple[Json, ...]:
 
 
 def _of_miss(reason: str, guards: Sequence[str], frame: Json) -> tuple[Json, ...]:
-    """Return one cause: the same guard of the same function, whatever number or text it is
-    compared with.
-    """
+    """Return the key of a cache miss: the same guard of one function, without numbers and texts."""
     said = " ".join(guards) or shortened(reason)
     return "recompile", frame, _DIGITS.sub("N", _TEXT.sub("TEXT", said))
 
@@ -93,7 +91,7 @@ def _of_break(what: str, reason: str) -> tuple[Json, ...]:
 
 
 def key(event: Event, frame: str, line: StackFrame | None) -> tuple[Json, ...]:
-    """Return what makes two events of frames one cause; nothing for an event that has none.
+    """Return a key that is equal for two events of one cause; () for an event that has none.
 
     `line` is the user's at the event.
     """
@@ -144,7 +142,7 @@ class Counts:
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """The commands that tell the reasons of what there was."""
+        """The commands that tell the reasons, for those kinds that occurred."""
         found = {"why-recompile": self.recompiles, "why-graph-break": self.graph_breaks}
         return tuple(verb for verb, number in found.items() if number)
 

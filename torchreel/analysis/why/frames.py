@@ -75,7 +75,7 @@ def _miss_story(log: CompileEventLog, event: Event, miss: CacheMiss, caller: Ste
 
 
 def _outcome(log: CompileEventLog) -> str:
-    """Return what a miss led to: another compile, or none any more."""
+    """Return the outcome of a cache miss: another compile, or a frame left uncompiled."""
     for _, size in log.typed(CacheSize):
         if size.exceeded:
             return f"was left uncompiled ({size.exceeded} is {size.limit})"
@@ -87,7 +87,7 @@ def _notes(values: Mapping[str, Json]) -> list[str]:
 
 
 def _never_dynamic(parts: Iterable[str], guarded: Sequence[Step]) -> list[str]:
-    """Return what to know of a size that differs and had no symbol."""
+    """Return a note on a differing size that never had a symbol; [] for other checks."""
     sizes = any("size mismatch at index" in part for part in parts)
     if not sizes or any(step.kind.startswith("shape_env.") for step in guarded):
         return []
@@ -151,7 +151,7 @@ def _is_failed(name: str, guard: Guard, parts: Sequence[str], source: str) -> bo
 
 
 def _values(log: CompileEventLog, parts: Iterable[str]) -> dict[str, Json]:
-    """Return what the new call has where the failed checks look, if the event log says so."""
+    """Return the new call's values in the failed checks, by source, as far as they are recorded."""
     known: dict[str, Json] = {}
     if log.of(ShapeEnvCreate.kind):
         for row in symbol_table(shape_events(log)).symbols.values():

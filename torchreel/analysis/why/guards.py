@@ -89,9 +89,7 @@ _ID = re.compile(r", \d{6,}\)")
 
 
 def is_mark(part: str) -> bool:
-    """Return whether a check is one of those that every tensor gets: that nothing is marked on
-    it.
-    """
+    """Return True for the check that a tensor has no mark, which every tensor gets."""
     return _MARK.fullmatch(part) is not None
 
 
@@ -101,7 +99,7 @@ def shown(part: str) -> str:
 
 
 def holds(code: str, text: str) -> bool:
-    """Return whether code has a piece in it; spaces and kinds of quotes don't matter."""
+    """Return True if code contains a piece; spaces and kinds of quotes don't matter."""
     return _plain(text) in _plain(code)
 
 
@@ -132,9 +130,9 @@ def in_sources(text: str, names: Mapping[str, str]) -> str:
 
 
 def guard_story(known: Background, event: Event, guard: Guard, parts: Sequence[str] = ()) -> Story:
-    """Return what led to a guard; to some of its checks, where only those matter.
+    """Return the story of a guard; of some of its checks, if only those matter.
 
-    `parts` may also be what a tensor guard says when it fails ('size mismatch at index 0').
+    `parts` may also be messages of a failing tensor guard ('size mismatch at index 0').
     """
     wanted = [part for part in parts if part in guard.code] or list(guard.code)
     text = "; ".join(shown(part) for part in wanted if not is_mark(part))
@@ -156,9 +154,7 @@ _AT_INDEX = re.compile(r"(?P<what>size|stride) mismatch at index (?P<index>\d+)"
 
 
 def _made_static(known: Background, expression: str, parts: Iterable[str]) -> list[Step]:
-    """Return what made sizes of a tensor static that were dynamic; of those that a failure
-    names.
-    """
+    """Return the steps that made dynamic sizes of a tensor static, or those a failure names."""
     failed = [match for part in parts if (match := _AT_INDEX.search(part))]
     wanted = [f"{expression}.{match['what']}()[{match['index']}]" for match in failed]
     return [
@@ -215,7 +211,7 @@ def _about(event: Event, symbols: Collection[str]) -> bool:
 
 
 def _explained(log: CompileEventLog, parts: Iterable[str]) -> list[str]:
-    """Return what torch says of the checks of a ShapeEnv: the text after '#'."""
+    """Return torch's verbose texts of checks of a ShapeEnv, with the comment after '#'."""
     lists = [fields.guards for _, fields in log.typed(ProducedGuards)]
     verbose = [text for found in lists if found for text in texts(found[-1])]
     wanted = [_plain(part) for part in parts]
@@ -232,7 +228,7 @@ def _shape_story(known: Background, event: Event) -> Story:
 
 
 def why_event(log: CompileEventLog, event: Event) -> list[Story]:
-    """Return the story of one event: a guard's, or what the event is a part of."""
+    """Return the story of one event: a guard's, or the event with its cause."""
     if isinstance(event.fields, Guard):
         return [guard_story(Background(log), event, event.fields)]
     if event.kind in _SHAPE_GUARDS:

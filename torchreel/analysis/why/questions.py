@@ -50,11 +50,12 @@ class Answer:
 
 
 def why(store: Store, address: Address, what: str = "") -> Answer:
-    """Return what led to something.
+    """Return the events that led to something.
 
-    `what` is a topic, a symbol, an event (`@417`), a piece of a guard's code or a guard's type.
-    Left out, the event of the address is meant.  Raises `UsageError` for a symbol, event or guard
-    that the compile does not have, `UnsupportedError` where no compile's event log can say.
+    `what` is a topic, a symbol, an event (`@417`), a piece of a guard's code or a guard's type.  If
+    it is left out, the event of the address is explained.  Raises `UsageError` for a symbol, event
+    or guard that the compile does not have, `UnsupportedError` if no compile's event log has the
+    answer.
     """
     topic = topic_of(what)
     if topic is not None:

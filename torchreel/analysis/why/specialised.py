@@ -79,7 +79,7 @@ def _symbol_story(
 
 
 def _tie(log: CompileEventLog, events: Sequence[Event], row: Symbol, last: Event) -> list[Step]:
-    """Return what tied a symbol to another one, when it is the other that became static."""
+    """Return the step that tied a symbol to another one, if the other became static; else []."""
     if _is_replacement(last, row.name):
         return []
     tied = [e for e in events if e.seq < last.seq and _is_replacement(e, row.name)]

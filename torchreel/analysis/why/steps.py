@@ -45,7 +45,7 @@ from torchreel.store.records import Event, StackFrame
 
 @dataclass(frozen=True)
 class Step:
-    """One event of a story: where it is, what happened, and which line of the user's it was for."""
+    """One event of a story: its address, its sentence, and the user's line that caused it."""
 
     address: str
     seq: int
@@ -80,7 +80,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Story:
-    """The answer to one question: a headline, what led to it, and facts beside it."""
+    """The answer to one question: a headline, the steps that led to it, and facts beside it."""
 
     headline: str
     steps: tuple[Step, ...] = ()
@@ -123,13 +123,13 @@ class Location:
     torch: str = ""
 
     def names(self, line: StackFrame) -> bool:
-        """Return whether this is the user's line."""
+        """Return True if this is the user's line."""
         path, _, rest = self.place.rpartition(":")
         return rest == f"{line.line} in {line.name}" and line.file.endswith(path.rsplit("/")[-1])
 
     @property
     def library(self) -> str:
-        """A line of a library that the user's line came to."""
+        """The line of a library that the user's line called; '' if unknown."""
         return f"{self.place}: {self.code}" if self.place else ""
 
 
@@ -157,7 +157,7 @@ def _location(event: Event) -> object:
 
 
 def told(event: Event) -> str:
-    """Return what an event says, as a sentence; its kind where there is none for it."""
+    """Return the sentence for an event; its kind if there is none."""
     try:
         return _sentence(event.fields, event.name) or event.kind
     except (DamagedStore, KeyError, TypeError, ValueError, AttributeError, IndexError):
@@ -178,7 +178,7 @@ def _bounds(data: Any) -> str:
 
 
 def _sentence(fields: EventType | None, name: str) -> str:
-    """Return what an event of this `name` says; an empty text where it has no sentence."""
+    """Return the sentence for an event of this `name`; '' if there is none."""
     match fields:
         case BackedSymbol(symbol=symbol, hint=hint, range=known, sources=sources):
             where = ", ".join(source_name(source) for source in sources or ()) or "no source"

@@ -40,7 +40,7 @@ def print_failure(store: Store, row: Compile) -> None:
 
 
 def _some_lines(message: str) -> list[str]:
-    """Return what a message says after its first line: its beginning, and the program's lines."""
+    """Return the lines of a message after the first: its beginning, and the program's lines."""
     every = [line for line in message.strip().splitlines() if not line.startswith(_ADVICE)]
     user = next((n for n, line in enumerate(every) if line.strip() == _USER_CODE), len(every))
     end = len(every)

@@ -10,7 +10,7 @@ from torchreel.store.addressing import Address
 
 
 def say_lost(store: Store, address: Address) -> None:
-    """Say how much is missing from the recordings that an address covers."""
+    """Print the number of losses in the recordings that an address covers."""
     recordings = [address.recording] if address.recording is not None else _all(store)
     missing = sum(row.count for number in recordings for row in queries.lost(store, number))
     if missing:

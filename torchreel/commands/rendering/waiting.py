@@ -23,7 +23,7 @@ _AFTER = 5.0
 
 @contextmanager
 def while_slow(what: str, every: float = _AFTER) -> Iterator[None]:
-    """Say what is being done for the length of a `with`, if that is longer than `every` seconds."""
+    """Print the work in progress during a `with`, if it takes longer than `every` seconds."""
     console = streams.err()
     if console.is_terminal:
         with console.status(Text(visible(what))):

@@ -18,7 +18,7 @@ _SHOWN = 12
 def why_keys(
     store: Store, address: Address, other: tuple[Store, Address] | None, *, json: bool
 ) -> None:
-    """Print what each lookup found, and where its key parts from the nearest one."""
+    """Print the outcome of each lookup, and where its key differs from the nearest one."""
     stories = why_cache(store, address, other)
     if json:
         listing.write_json([story.to_json() for story in stories])

@@ -23,7 +23,7 @@ _WIDTH = 240  # columns of a cell; --json has all of it
 
 
 def report(found: DiffReport, *, every: bool, json: bool) -> int:
-    """Print what a diff found, the first difference of each layer or `every` one."""
+    """Print the result of a diff, the first difference of each layer or `every` one."""
     if json:
         listing.write_json(found.to_json())
     else:
@@ -106,7 +106,7 @@ def _print_end(found: DiffReport) -> None:
 
 
 def _next(found: DiffReport) -> str:
-    """Return the first differing event, or else what is there."""
+    """Return the address of the first differing event, else of a compile."""
     pairs = [pair for recording in found.recordings for pair in recording.compiles]
     for pair in pairs:
         for layer in reversed(pair.differing):
@@ -124,7 +124,7 @@ def _next(found: DiffReport) -> str:
 
 
 def report_ranks(found: RanksReport, *, json: bool) -> int:
-    """Print where the ranks of a job part."""
+    """Print the first decision in which the ranks of a job part."""
     if json:
         listing.write_json(found.to_json())
     else:

@@ -18,7 +18,7 @@ def formats(name: str) -> tuple[str, ...]:
 
 
 def report(address: str, exported: Exported, *, is_last: bool = True) -> int:
-    """Print the files, and what to run next if nothing else follows.
+    """Print the files, and the next command if nothing else follows.
 
     Returns the exit status: 1 when the script does not show the failure.
     """
@@ -56,7 +56,7 @@ def report(address: str, exported: Exported, *, is_last: bool = True) -> int:
 
 
 def _company(exported: Exported) -> str:
-    """Return what the script could import."""
+    """Return a phrase on the packages that the script could import."""
     modules = " and ".join(map(visible, exported.imports))
     return f"torch and {modules}" if modules else "torch alone"
 

@@ -29,7 +29,7 @@ _STYLES = {
 
 
 def ls(store: Store, address: Address, kind: Format, page: PageRange) -> None:
-    """Print what an address covers: a page of a store, a recording or the attempts at a compile."""
+    """Print the rows of an address: a page of a store, a recording or the attempts at a compile."""
     with as_far_as_readable(store):
         queries.require(store, address)
         _ls(store, address, kind, page)
@@ -53,7 +53,7 @@ def _ls(store: Store, address: Address, kind: Format, page: PageRange) -> None:
 
 
 def _say_older(store: Store, found: RecordingPage, page: PageRange) -> None:
-    """Say how to see what is older than the page."""
+    """Print how to see recordings older than the page."""
     if found.older:
         words = ["--before", str(found.recordings[0].id)]
         if page.limit != PageRange.limit:
@@ -65,7 +65,7 @@ def _say_older(store: Store, found: RecordingPage, page: PageRange) -> None:
 
 
 def _say_causes(store: Store, found: RecordingPage, address: Address) -> None:
-    """Say how often Dynamo compiled again and broke graphs, and where the reasons are."""
+    """Print the number of recompiles and graph breaks, and the commands that give the reasons."""
     for row in found.recordings if address.compile is None else ():
         counts = found.causes[row.id]
         if counts.verbs:
@@ -88,7 +88,7 @@ def _print_own_file(store: Store, found: Sequence[Recording]) -> None:
 def compile_rows(
     store: Store, found: RecordingPage, recording: Recording, address: Address
 ) -> list[Row]:
-    """Return one row per compile; a recording without any gives one row that says so."""
+    """Return one row per compile, and one for a recording without any."""
     compiles = [row for row in found.compiles[recording.id] if _is_meant(row, address)]
     rows = [_row(store, found, recording, row) for row in compiles]
     return rows or [_row(store, found, recording, None)]
@@ -160,7 +160,7 @@ def _print_recordings(store: Store, found: RecordingPage) -> None:
 
 
 def ended(recording: Recording) -> str:
-    """Return how a recording ended: 'done, status 1', 'died by SIGSEGV'."""
+    """Return the end of a recording: 'done, status 1', 'died by SIGSEGV'."""
     if recording.exit_signal:
         return f"{recording.status} by {recording.exit_signal}"
     if recording.exit_status is not None:
@@ -177,7 +177,7 @@ def when(time_ns: int) -> str:
 
 
 def program(recording: Recording) -> str:
-    """Return the command line that was recorded; for a replay, what it replayed."""
+    """Return the recorded command line; for a replay, the replayed compile."""
     if isinstance(recording.argv, list):
         return command(*recording.argv)
     return str(recording.argv)
@@ -216,7 +216,7 @@ def _print_next(store: Store, found: RecordingPage, address: Address) -> None:
 
 
 def _next_of_success(store: Store, found: RecordingPage, address: Address) -> tuple[str, str]:
-    """Return what to ask where nothing failed: why Dynamo compiled again, if it did."""
+    """Return the next verb, `show` or the reasons of recompiles, and its address, on success."""
     for row in found.recordings if address.compile is None else ():
         verbs = found.causes[row.id].verbs
         if verbs:

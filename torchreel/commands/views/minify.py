@@ -93,7 +93,7 @@ def watched(limits: Budget) -> Iterator[Listener]:
 
 
 def report(reduction: MinifyResult) -> None:
-    """Print what a search came to: the passes, the sizes, the other failures."""
+    """Print the result of a search: the passes, the sizes, the other failures."""
     _print_passes(reduction)
     before, after = reduction.before_call_nodes, reduction.after_call_nodes
     streams.result(
@@ -126,7 +126,7 @@ def _print_other_failures(store: Store, reduction: MinifyResult, asked: Sequence
 
 
 def explain(found: Explanation) -> None:
-    """Print what is known of the smallest case beyond that it fails."""
+    """Print the findings about the smallest case: a workaround, the nearest case that passes."""
     for number, line in enumerate(found.workaround):
         note = "" if found.checked else "  (not seen to run to its end)"
         streams.result(f"{'workaround' if not number else '':<12} {line}{note}", style="bold")
@@ -151,7 +151,7 @@ def _print_passes(reduction: MinifyResult) -> None:
 
 
 def finish(store: Store, reduction: MinifyResult, options: ExportOptions) -> int:
-    """Report a search, export what it found, and return the exit status."""
+    """Report a search, export its result, and return the exit status."""
     asked = [word for name in options.imports for word in ("--import", name)]
     asked += ["--trust"] if reduction.case.is_code else []
     report(reduction)

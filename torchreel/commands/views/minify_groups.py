@@ -42,13 +42,13 @@ class GroupProgress:
             streams.say(f"{known} of {count(groups, 'group')} reduced and exported before")
 
     def begin(self, group: GroupSummary) -> None:
-        """Say which group is next."""
+        """Print the number, id and failure of the next group."""
         number = self._known + self._ended + 1
         what = f"{group.what} in {group.stage}, {group.smallest}"
         streams.say(f"group {number} of {self._groups}, {group.id}: {what}", style="bold")
 
     def ended(self, group: GroupSummary, result: GroupResult, directory: Path) -> None:
-        """Say what became of a group."""
+        """Print the result of a group."""
         self._ended += 1
         self._reduced += result.state in ("reduced", "budget")
         self._last = time.monotonic()

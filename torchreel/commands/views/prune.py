@@ -8,7 +8,7 @@ from torchreel.commands.rendering.text import count
 
 
 def report(store: str, found: PruneReport, *, dry_run: bool) -> None:
-    """Print how much went and how much is left."""
+    """Print the numbers of deleted and kept recordings, and the size that is left."""
     if dry_run:
         streams.result(f"{count(found.recordings, 'recording')} would be deleted")
     else:

@@ -32,7 +32,7 @@ class PushPrinter:
             streams.result(f"{source}#{number} -> {self._to}#{new}")
 
     def pushed(self, source: str, report: PushReport) -> None:
-        """Count what a store has, and print what can't be sent, once."""
+        """Count the recordings of a store, and print the reason for each refused one, once."""
         self._added += report.added
         self._mended += report.mended
         self._known[source], self._running[source] = report.known, report.running
@@ -55,7 +55,7 @@ class PushPrinter:
             streams.say(f"not sent: {reason}", style="yellow")
 
     def finish(self) -> int:
-        """Print what came of it; return the exit status."""
+        """Print the counts of the push; return the exit status."""
         known, running = sum(self._known.values()), sum(self._running.values())
         streams.say(f"{count(self._sent, 'recording')} sent, {known} there already.")
         if self._added:

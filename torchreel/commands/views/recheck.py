@@ -19,7 +19,7 @@ _STYLES: Mapping[Fate, str] = {"fixed": "green", "there": "red", "other": "yello
 
 @dataclass(frozen=True)
 class Recheck:
-    """A group, and what became of it."""
+    """A group, and its fate under the new torch."""
 
     group: GroupSummary
     state: Fate
@@ -27,7 +27,7 @@ class Recheck:
 
 
 def begin(group: GroupSummary) -> None:
-    """Say which group is being run."""
+    """Print the id and failure of the group that is run."""
     streams.say(f"{group.id}: {group.what} in {group.stage}, {group.smallest}")
 
 
@@ -37,7 +37,7 @@ def say(text: str) -> None:
 
 
 def report(torch: str, found: Triage, rows: Sequence[Recheck], *, json: bool) -> None:
-    """Print what became of each group."""
+    """Print the fate of each group."""
     if json:
         groups = [{**row.group.to_json(), "state": row.state, "detail": row.detail} for row in rows]
         unreadable = list(found.unreadable)

@@ -20,7 +20,7 @@ _MOST_NOTES = 2
 
 
 def end(target: str, known: int, ended: ProgramEnd) -> None:
-    """Say what was recorded, and what was not; never fails, for the status is the program's."""
+    """Print the recorded compiles and the losses; never fails, for the status is the program's."""
     # Ctrl-C, which comes twice; Rich exits when nobody reads what it says.
     with suppress(KeyboardInterrupt, SystemExit), fail_open("report", quiet=True):
         notes = list(ended.notes)
@@ -36,9 +36,7 @@ def end(target: str, known: int, ended: ProgramEnd) -> None:
 
 
 def _report(target: str, known: int, notes: list[str], status: int) -> list[str]:
-    """Report on a store, or on the files of its own that each process wrote; the notes that the
-    store does not have itself.
-    """
+    """Report on a store, or on the files that processes wrote; return the notes not in a store."""
     if not is_shared(target):
         report_files(target)
         return notes
@@ -46,9 +44,10 @@ def _report(target: str, known: int, notes: list[str], status: int) -> list[str]
 
 
 def report(target: str, known: int, notes: list[str], status: int = 0) -> list[str]:
-    """Say what the recordings after number `known` hold, what they lost and what to run next.
+    """Print the content of the recordings after number `known`, their losses and the next command.
 
-    A program may end badly for what compiled code gave back: `status` is how it ended.
+    Returns the notes that no recording has itself.  A program may end badly because of the results
+    of compiled code: `status` is its exit status.
     """
     with Store.open(target) as store:
         new = [row for row in queries.recordings(store) if row.id > known]
@@ -70,7 +69,7 @@ def report(target: str, known: int, notes: list[str], status: int = 0) -> list[s
 
 
 def _again(store: Store, new: list[Recording]) -> str:
-    """Say in a few words how often Dynamo compiled again and broke graphs."""
+    """Return a few words on recompiles and graph breaks."""
     counts = sum((causes.counts(store, row) for row in new), causes.Counts())
     return f"; {counts}" if str(counts) else ""
 
@@ -81,7 +80,7 @@ def _unknown(found: list[Compile]) -> str:
 
 
 def report_files(target: str) -> None:
-    """Say where the processes of a program wrote, when they did not share a store."""
+    """Print the files that the processes of a program wrote, if they did not share a store."""
     found = locks.own_files(target)
     for file in found:
         streams.say(f"torchreel: a process wrote {file}.")
@@ -106,7 +105,7 @@ def _failed(store: Store, new: list[Recording]) -> str:
 
 
 def _print_lost(store: Store, new: list[Recording]) -> tuple[str, ...]:
-    """Say what the store says was lost; how the processes said it themselves, as it happened."""
+    """Print the losses in a store; return the beginnings of the processes' own notes on them."""
     said = []
     for row in new:
         for item in queries.lost(store, row.id):

@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 def permission(*, yes: bool) -> Callable[[Sequence[str]], bool]:
-    """Return what says whether the environments of some versions may be made."""
+    """Return a function that decides, or asks, if some versions' environments may be made."""
 
     def granted(versions: Sequence[str]) -> bool:
         made = f"{count(len(versions), 'environment')} (torch {', '.join(versions)})"
@@ -38,7 +38,7 @@ def permission(*, yes: bool) -> Callable[[Sequence[str]], bool]:
 
 
 def report(address: str, found: Survey, *, json: bool, kept: bool) -> int:
-    """Print what each release did; returns the exit status: 1 when none shows the failure."""
+    """Print the result of each release; returns the exit status: 1 when none shows the failure."""
     status = 0 if found.is_shown else 1
     if json:
         listing.write_json(_as_json(found))

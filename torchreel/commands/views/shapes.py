@@ -129,7 +129,7 @@ def _facts_json(log: CompileEventLog, by_seq: dict[int, Event], facts: Sequence[
 def shapes_diff(
     store: Store, address: Address, pair: tuple[int, int], env: int | None, json: bool
 ) -> None:
-    """Print what changed between two events."""
+    """Print the changes of the symbol table between two events."""
     log = CompileEventLog(store, compile_of(store, address))
     events = shape_events(log, env)
     first, last = sorted(pair)

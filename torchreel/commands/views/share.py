@@ -16,7 +16,7 @@ from torchreel.sharing.share import Shared
 
 
 def report(shared: Shared, *, json: bool) -> int:
-    """Print what leaves; returns the exit status: 1 when the bundle does not show the failure."""
+    """Print all that leaves; returns the exit status: 1 if the bundle does not show the failure."""
     if json:
         streams.block(json_module.dumps(_document(shared), indent=1))
     else:

@@ -37,7 +37,7 @@ class Wanted:
 
 
 def show(store: Store, address: Address, wanted: Wanted) -> None:
-    """Print what is known about the compile that an address means."""
+    """Print the wanted part of the compile that an address means."""
     with as_far_as_readable(store):
         _show(store, address, wanted)
 

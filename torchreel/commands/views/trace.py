@@ -13,7 +13,7 @@ from torchreel.store.trace.export import ExportedTrace
 
 
 def report_import(found: Sequence[Imported], target: str) -> None:
-    """Say what became of each log file, and what was lost."""
+    """Print the recording made from each log file, and its losses."""
     for item in found:
         streams.result(
             f"{target}#{item.recording}: {count(item.events, 'event')} and "
@@ -25,7 +25,7 @@ def report_import(found: Sequence[Imported], target: str) -> None:
 
 
 def report_export(found: Sequence[ExportedTrace], directory: Path) -> None:
-    """Say which files there are, and what was missing."""
+    """Print the files that were written, and their missing payloads."""
     for item in found:
         streams.result(f"wrote {item.file} ({count(item.records, 'record')})")
         if item.missing:

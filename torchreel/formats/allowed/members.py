@@ -148,7 +148,10 @@ def check_attribute(name: str, kind: ValueKind = kinds.TENSOR) -> ValueKind:
 
 
 def _of_other(type_name: str, attribute: str) -> ValueKind:
-    """Return what an attribute of tensors is where the value is a number, a dtype or a device."""
+    """Return the kind of an attribute of a number, a dtype or a device that tensors have as well.
+
+    Raises `ForbiddenError` for any other type.
+    """
     if type_name in NUMBERS or type_name in ("dtype", "device", "generator"):
         return kinds.ValueKind(NUMBERS | {"device", "str"})
     raise ForbiddenError(f"{attribute!r:.60} is no attribute that a graph may read of {type_name}")

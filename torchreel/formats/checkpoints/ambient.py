@@ -92,8 +92,9 @@ _excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
 
 
 def _below() -> str | None:
-    """Return what a call is dispatched below of: inside of `__torch_dispatch__`, or of an
-    operator.
+    """Return the layer below which calls are dispatched: 'python', 'autograd', or None.
+
+    'python' is inside of `__torch_dispatch__`, 'autograd' inside of an operator.
     """
     if _excluded(_Keys.Functionalize):
         return "python"

@@ -59,7 +59,7 @@ def _difference(table: Table, usual: Table) -> Json:
 
 
 def _known(operator: Any, function: Any) -> str | None:
-    """Return what torch itself calls a decomposition; None for a function of the program's own."""
+    """Return torch's own name of a decomposition; None for a function of the program's own."""
     for name, find in exports.decompositions_of(operator).items():
         if _alike(function, find):
             return name

@@ -78,7 +78,7 @@ class CheckpointDoc:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CheckpointDoc:
-        """Return what `to_bytes` wrote.  Raises `UnsupportedError` when it is malformed."""
+        """Return the checkpoint of `to_bytes`.  Raises `UnsupportedError` when it is malformed."""
         try:
             doc = parse_json(data)
         except ValueError as error:
@@ -133,7 +133,7 @@ class CheckpointDoc:
         return snapshots.hints(self.shape_env)
 
     def opaque(self) -> list[str]:
-        """Return what has no portable form, by name, with the reason; empty when it replays."""
+        """Return the parts without a portable form, by name, with the reason; [] if it replays."""
         found = [
             f"input {i}: {d.get('type')} ({d.get('reason')})"
             for i, d in enumerate(self.inputs)
@@ -278,7 +278,7 @@ def _is_view(value: object) -> bool:
 
 
 def _merged(symbolic: Mapping[str, Json], concrete: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a description with the layout of another, also of what a subclass holds."""
+    """Return a description with the layout of another, also for the inner tensors of a subclass."""
     layout = {key: concrete[key] for key in _LAYOUT if key in concrete}
     if isinstance(concrete.get("flags"), list):
         layout["flags"] = _flags(symbolic.get("flags"), concrete["flags"])

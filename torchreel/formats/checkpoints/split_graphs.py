@@ -43,8 +43,8 @@ def inductor_checkpoint(
 ) -> CheckpointDoc:
     """Take the `graph` checkpoint of a piece as it enters Inductor, with these arguments.
 
-    With `ignore_shape_env` the inputs have sizes of their own, in a ShapeEnv of their own; what the
-    graph says of its values refers to the ShapeEnv that it was traced with.
+    With `ignore_shape_env` the inputs have sizes of their own, in a ShapeEnv of their own; the
+    descriptions of values in the graph refer to the ShapeEnv that it was traced with.
     """
     own: list[Json] = []
     if not aot_arguments.is_of_torch(arguments.get("inner_compile")):
@@ -107,9 +107,7 @@ def _traced_with(gm: GraphModule, inputs: Sequence[object]) -> dict[str, Json]:
 
 
 def _real(inputs: Sequence[object], *, apart: bool) -> dict[str, Json]:
-    """Return which inputs are real tensors that AOTAutograd makes symbols of, and the region's
-    name.
-    """
+    """Return settings: which inputs are real tensors to make symbols of, and the region's name."""
     found: list[Json] = [
         i
         for i, given in enumerate(inputs)
@@ -126,9 +124,9 @@ def _real(inputs: Sequence[object], *, apart: bool) -> dict[str, Json]:
 
 
 def with_numbers(doc: CheckpointDoc) -> CheckpointDoc:
-    """Return a checkpoint whose graph says of its values what they are for its inputs.
+    """Return a checkpoint with the values in the graph described by the sizes of its inputs.
 
-    That is another checkpoint where the graph was traced with symbols, and the inputs have numbers.
+    It is another checkpoint if the graph was traced with symbols, and the inputs have numbers.
     """
     settings = doc.extra.get(KEY)
     traced = settings.get(TRACED) if isinstance(settings, Mapping) else None
@@ -251,6 +249,6 @@ def _described(value: Json, number: Callable[[Json], Json]) -> Json:
 
 
 def own_code(settings: Mapping[str, Json]) -> list[str]:
-    """Return the names of what a piece is compiled with that is code of the program."""
+    """Return the names of the program's own code that a piece is compiled with."""
     own = settings.get(OWN)
     return [str(name) for name in own] if isinstance(own, list) else []

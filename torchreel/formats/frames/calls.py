@@ -23,7 +23,7 @@ from torchreel.torch_compat import distributed, dynamo, transforms
 
 @dataclass(frozen=True)
 class FrameCall:
-    """One call of Dynamo: everything besides the frame that decides what it makes of it."""
+    """One call of Dynamo: everything besides the frame that decides the compile."""
 
     backend: str = "inductor"
     """Its name in torch's registry, or `module:qualname`."""
@@ -65,7 +65,10 @@ class FrameCall:
 
     @classmethod
     def from_json(cls, data: Json) -> FrameCall:
-        """Return what `to_json` gave; fields of a later version are left out."""
+        """Return the call from the data of `to_json`; fields of a later version are left out.
+
+        Raises DamagedStore if the data is no object.
+        """
         if not isinstance(data, Mapping):
             raise DamagedStore(f"A frame says nothing of its call, but {data!r:.60}.")
         known: dict[str, Any] = {

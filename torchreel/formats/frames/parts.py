@@ -37,9 +37,7 @@ def is_wrapper(tensor: Any) -> bool:
 
 
 def taken_apart(obj: Any) -> tuple[Any, ...] | None:
-    """Return how to pickle an object: function, arguments, perhaps state; None for any other
-    kind.
-    """
+    """Return the reduce value of an object: function, arguments, perhaps state; None for others."""
     defined = operator_definitions.definition(obj)
     if defined is not None:
         return _of_definition(obj, defined)
@@ -97,9 +95,9 @@ def iterator_of(kind: str, items: list[Any]) -> object:
 
 
 def _of_definition(obj: Any, defined: Any) -> tuple[Any, ...]:
-    """Return how to pickle an operator that the program defined: with all that it was given.
+    """Return the reduce value of an operator that the program defined, with its registrations.
 
-    One that a module defines is that of the module.
+    An operator that a module defines is pickled by its place in the module.
     """
     if obj is not defined:
         return overload_of, (defined,)
@@ -117,7 +115,7 @@ def overload_of(defined: Any) -> object:
 
 
 def member(module: str, name: str) -> object:
-    """Return what a module has under a name, which may have dots."""
+    """Return the member of a module with this name, which may have dots."""
     return operator.attrgetter(name)(importlib.import_module(module))
 
 
@@ -138,9 +136,9 @@ def bare(cls: type) -> object:
 
 
 def set_members(obj: object, members: Mapping[str, object]) -> None:
-    """Give a module what it held, past any `__setstate__` of its class.
+    """Give a module its former members, past any `__setstate__` of its class.
 
-    Where another bundle had the object, tensors may stand in it that the compile itself made then.
+    Where another bundle had the object, it may hold tensors that the compile itself made.
     """
     _replaced.extend(_pairs(vars(obj), members, 0))
     vars(obj).update(members)

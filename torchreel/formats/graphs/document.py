@@ -53,7 +53,7 @@ class NodeDoc:
         return tuple(node_refs([self.args, *mapping_of(self.kwargs).values()]))
 
     def mapped(self, replacement: Callable[[str], Json]) -> NodeDoc:
-        """Return the node with every reference replaced by what `replacement` returns for it."""
+        """Return the node with every reference to a node replaced by `replacement` of its name."""
         kwargs = {k: map_tree(value, replacement) for k, value in mapping_of(self.kwargs).items()}
         return replace(self, args=map_tree(self.args, replacement), kwargs=kwargs)
 
@@ -146,7 +146,7 @@ class GraphDoc:
         return GraphCounts(len(self.nodes), self.call_nodes, len(self.placeholders), outputs)
 
     def targets(self, depth: int = 0) -> list[tuple[int, str, int]]:
-        """Return what it calls, with nesting depth and count, nested graphs included."""
+        """Return its call targets, with nesting depth and count, nested graphs included."""
         found = collections.Counter((depth, n.target) for n in self.nodes if n.is_call)
         for inner in self.modules.values():
             for level, target, count in inner.targets(depth + 1):
@@ -213,7 +213,7 @@ class GraphDoc:
         }
 
     def to_bytes(self) -> bytes:
-        """Return the canonical bytes of what is stored, over which a digest is taken."""
+        """Return the canonical bytes of the stored form, over which a digest is taken."""
         return self._bytes
 
     @cached_property
@@ -224,7 +224,7 @@ class GraphDoc:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> GraphDoc:
-        """Return what `to_bytes` wrote.  Raises `UnsupportedError` when it is malformed."""
+        """Return the graph of `to_bytes`.  Raises `UnsupportedError` when it is malformed."""
         try:
             document = parse_json(data)
         except ValueError as error:

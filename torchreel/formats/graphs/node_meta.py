@@ -88,7 +88,7 @@ def _class_name(value: object) -> Json:
 
 
 def _encode_module_stack(self: MetaEncoder, stack: Any) -> Json:
-    """Return the nodes of a module have equal stacks, each its own."""
+    """Return a module stack as data, encoded once: the nodes of a module have equal ones."""
     known = tuple((key, path, cls) for key, (path, cls) in stack.items())
     if known not in self._module_stacks:
         self._module_stacks[known] = [

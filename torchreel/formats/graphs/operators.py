@@ -78,7 +78,7 @@ def _described(operator: torch._ops.OpOverload) -> dict[str, Json]:
 
 
 def _call(node: Node) -> Json:
-    """Return what a node gives an operator, and what its fake kernel answered."""
+    """Return the description of a node's arguments, and of its fake kernel's result."""
     call = _Call()
     return {
         "args": [call.argument(item) for item in node.args],
@@ -111,7 +111,7 @@ class _Call:
         return {"literal": values.encode_value(value)}
 
     def value(self, value: object) -> Json:
-        """Return the description of a value, with the numbers of what it may share."""
+        """Return the description of a value, with the numbers of its tensor object and storage."""
         if isinstance(value, (list, tuple)):
             return {"k": _kind(value), "items": [self.value(item) for item in value]}
         described = self._encoder.describe(value)
@@ -137,7 +137,7 @@ def _kind(items: list[Any] | tuple[Any, ...]) -> str:
 
 
 def short(description: Json) -> Json:
-    """Return a description of a value, as far as an answer is made of it."""
+    """Return the part of a description that a stand-in's result is made of."""
     if not isinstance(description, Mapping):
         return description
     kept = {key: description[key] for key in _KEPT if key in description}
@@ -146,9 +146,7 @@ def short(description: Json) -> Json:
 
 
 def operators_of(graphs: Iterable[GraphDoc]) -> dict[str, Json]:
-    """Return what several graphs, and those nested in them, say of operators, with all their
-    calls.
-    """
+    """Return the operators of several graphs, nested ones included, with all recorded calls."""
     found: dict[str, dict[str, Json]] = {}
     for graph in graphs:
         known = graph.extra.get(OPERATORS)

@@ -68,7 +68,7 @@ def _number(data: Json) -> int | None:
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """A recorded call: what it was given, in a row, and what came of it."""
+    """A recorded call: its arguments, flattened, and its result."""
 
     given: tuple[Json, ...]
     result: Json
@@ -83,7 +83,7 @@ class OperatorCall:
         return cls((*_flat(data["args"]), *_flat(named)), data.get("result"))
 
     def likeness(self, live: Sequence[object]) -> int:
-        """Return how much live arguments are like these: 2 for each that is the same."""
+        """Return the likeness of live arguments: 2 for each equal one; -1 for another number."""
         if len(live) != len(self.given):
             return -1
         return sum(map(_likeness, self.given, live))
@@ -162,7 +162,7 @@ class OperatorAnswer:
                 self._sizes.setdefault(str(data["expr"]), live)
 
     def result(self) -> Any:
-        """Return what the operator returns."""
+        """Return the result of the operator, made like the recorded one."""
         return self._made(self.call.result)
 
     def _made(self, data: Json) -> Any:

@@ -59,9 +59,7 @@ class Formula:
         _ = self._function
 
     def saved(self, count: int) -> tuple[int, ...]:
-        """Return which tensors it needs of the `count` arguments, and of the results, which
-        follow.
-        """
+        """Return the places of tensors to save: arguments first, then results from `count` on."""
         places = [
             row[1] + (count if row[0] == "out" else 0)
             for row in self.given
@@ -96,10 +94,9 @@ class Formula:
 
 
 def formulas_of(joint: GraphDoc) -> dict[str, list[Json]]:
-    """Return the backward of each call of a foreign operator in a joint graph, by the operator's
-    name.
+    """Return the backward of each call of a foreign operator in a joint graph, by operator name.
 
-    Left out is one that uses what is neither the call's own nor a gradient.
+    Left out is a backward that uses values other than those of the call and gradients.
     """
     found: dict[str, list[Json]] = {}
     table = operators_of([joint])
@@ -211,9 +208,7 @@ class _Extraction:
         return 0
 
     def _returned(self) -> list[str | None]:
-        """Return the gradient of each argument: what leaves the part, by its sizes and its
-        users.
-        """
+        """Return the gradient node of each argument, by sizes and users; None if none fits."""
         left = [one for one in self.part if self._leaves(one)]
         found: list[str | None] = []
         for item in self.arguments:
@@ -237,7 +232,7 @@ class _Extraction:
         return not users or any(user.name not in self.inside for user in users)
 
     def _goes_to(self, gradient: NodeDoc, argument: NodeDoc | None) -> bool:
-        """Return whether a gradient is used by the backward of what made an argument."""
+        """Return True if a gradient is used by the backward of the call that made an argument."""
         number = None if argument is None else argument.meta.get("seq_nr")
         return number is not None and any(
             user.meta.get("seq_nr") == number for user in self._users(gradient.name)

@@ -63,9 +63,7 @@ def register(table: Json) -> tuple[str, ...]:
 
 
 def guessed() -> tuple[str, ...]:
-    """Return the operators whose backward was needed and is not recorded: it was taken to be
-    zeros.
-    """
+    """Return operators whose needed backward is not recorded, and was taken to be zeros."""
     return tuple(sorted(_guessed))
 
 

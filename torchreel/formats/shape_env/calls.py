@@ -72,7 +72,7 @@ def _key(form: str, key: Any) -> Json:
 
 
 def decode(form: str, data: Any, table: Table) -> Any:
-    """Return what `encode` wrote.  Raises `UnsupportedError` for what is malformed or opaque."""
+    """Return the value that `encode` wrote.  Raises `UnsupportedError` if malformed or opaque."""
     if isinstance(data, Mapping) and "opaque" in data:
         raise UnsupportedError(
             f"the event log holds a part of a ShapeEnv that has no portable form: "

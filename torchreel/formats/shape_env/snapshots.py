@@ -220,9 +220,7 @@ def encode_field(shape: str, value: Any) -> Json:
 
 
 def decode_field(codec: str, data: Any, table: Table) -> Any:
-    """Return what a codec of `STATE` wrote.  Raises `UnsupportedError` for one that there is
-    not.
-    """
+    """Return the value that a codec of `STATE` wrote.  Raises `UnsupportedError` if unknown."""
     if codec not in _CODECS:
         raise UnsupportedError(f"a ShapeEnv has no field of the form {codec!r}")
     return _CODECS[codec][1](data, table)

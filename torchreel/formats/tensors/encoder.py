@@ -27,11 +27,11 @@ MAX_LITERAL = 8  # elements; Inductor inlines 1-d constants of up to eight
 
 
 class Encoder:
-    """Describes values; storages are numbered in the order in which they are met.
+    """Describes values; storages are numbered in the order of their appearance.
 
-    With `unreplaced`, sizes are also given as they were made, where a replacement changed them
-    since: what a stage is fed with has to be spelled as it was.  `objects` numbers the tensors that
-    wrappers hold, for several encoders in one.
+    With `unreplaced`, sizes are also given as they were made, if a replacement changed them since:
+    the input of a stage has to be spelled as it was.  `objects` numbers the inner tensors of
+    wrappers, for several encoders in one.
     """
 
     def __init__(self, *, unreplaced: bool = False, objects: dict[int, int] | None = None) -> None:
@@ -118,9 +118,9 @@ class Encoder:
 
 
 def _wrapper(tensor: torch.Tensor) -> Json:
-    """Return what a tensor of a level of vmap or grad looks like: the level is left by then.
+    """Return the description of a tensor wrapped by vmap or grad: that level is left by then.
 
-    More can't be asked of it, and more than torch prints of it nobody will.
+    Nothing else can be read of it, and torch prints nothing else.
     """
     return {
         "k": "tensor",
@@ -146,10 +146,10 @@ def _common(tensor: torch.Tensor) -> dict[str, Json]:
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool:
-    """Return whether autograd has no function for a tensor.
+    """Return True if autograd has no function for a tensor.
 
-    Of a view whose base was written to, torch makes that function anew, which may fail where its
-    modes are off: there is one, in any case.
+    For a view whose base was written to, torch makes that function anew, which may fail where its
+    modes are off: then there is one, in any case.
     """
     try:
         return tensor.is_leaf

@@ -78,7 +78,10 @@ def _reevaluate(expr: sympy.Basic) -> sympy.Basic:
 
 
 def inner_of(description: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return what a subclass holds, by attribute."""
+    """Return the inner tensors of a subclass, by attribute.
+
+    Raises `UnsupportedError` for a description of an older version, without strides.
+    """
     found = description.get("inner")
     if not isinstance(found, Mapping) or "stride" not in description:
         raise UnsupportedError(
@@ -91,7 +94,7 @@ def inner_of(description: Mapping[str, Json]) -> Mapping[str, Json]:
 def each_of(
     inner: Mapping[str, Json], make: Callable[[Json], object], known: dict[int, object]
 ) -> dict[str, object]:
-    """Return what a subclass holds, made; a tensor that several hold is one again."""
+    """Return the inner values of a subclass, made by `make`; a shared tensor is made once."""
     found: dict[str, object] = {}
     for name, held in inner.items():
         number = held.get("object") if isinstance(held, Mapping) else None
@@ -110,9 +113,9 @@ def itemsize_of(description: Mapping[str, Json]) -> int:
 
 
 def inference_mode_of(description: Mapping[str, Json]) -> AbstractContextManager[object]:
-    """Enter or leave inference mode, so that what is made is an inference tensor as recorded.
+    """Enter or leave inference mode, so that a new tensor is an inference tensor as recorded.
 
-    Whether a compile runs in inference mode does not say which of its inputs are such tensors.
+    The mode of a compile does not determine which of its inputs are such tensors.
     """
     wanted = INFERENCE in list_of(description.get("flags") or [])
     if wanted is torch.is_inference_mode_enabled():

@@ -49,7 +49,7 @@ def object_of(description: Description) -> int | None:
 
 
 def with_bases(descriptions: Iterable[Json]) -> list[Description]:
-    """Return the descriptions of tensors, each with that of its base."""
+    """Return the descriptions of tensors, each after that of its base."""
     found: list[Description] = []
     for description in descriptions:
         if isinstance(description, Mapping):
@@ -59,7 +59,7 @@ def with_bases(descriptions: Iterable[Json]) -> list[Description]:
 
 
 def roots(descriptions: Iterable[Json]) -> Counter[int]:
-    """Return how many tensors that are no views each storage has, where others share it."""
+    """Return the number of tensors, other than views, of each storage with several users."""
     users: Counter[int] = Counter()
     found: dict[int, set[tuple[str, int]]] = {}
     for place, description in enumerate(with_bases(descriptions)):
@@ -77,7 +77,7 @@ def roots(descriptions: Iterable[Json]) -> Counter[int]:
 def is_computed_base(description: Description, known: Mapping[int, int]) -> bool:
     """Return True for the base of all that shares its storage, if autograd has a function for it.
 
-    `known` is what `roots` returned.
+    `known` is the result of `roots`.
     """
     storage = description.get("storage")
     alone = isinstance(storage, int) and known.get(storage) == 1

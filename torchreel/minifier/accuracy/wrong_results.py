@@ -56,12 +56,12 @@ def find_difference(
     comparator: str = comparators.DEFAULT,
     listener: Listener | None = None,
 ) -> tuple[Case, Failure]:
-    """Return the first recorded graph that computes something else when it is compiled.
+    """Return the first recorded graph whose compiled results differ from eager's.
 
-    One of whose results only other ones share memory, or are one object, comes after those with
-    other values: that matters to few. `compile` restricts the search to its graphs; `listener`
-    hears of each. Raises `NotReproduced` when all agree, with what could not be compared, and
-    `UnsupportedError` when there is no graph at all.
+    A graph whose results only share other memory, or are one object, comes after those with other
+    values: that matters to few. `compile` restricts the search to its graphs; `listener` gets a
+    report on each. Raises `NotReproduced` when all agree, with a list of things that could not be
+    compared, and `UnsupportedError` when there is no graph at all.
     """
     comparators.comparator(comparator)  # which raises what it has against a comparator
     seen: list[str] = []
@@ -174,9 +174,9 @@ def find_in_program(
 
 
 def with_doubt(detail: str) -> str:
-    """Return what a program did otherwise, with what else it may be where numbers differ.
+    """Append to `detail` a note that rounding may be the cause, if numbers differ.
 
-    How far rounding goes is known of a graph, which is computed in float64 as well.
+    The size of rounding errors is known only for a graph, which is also computed in float64.
     """
     return f"{detail}{_ROUNDING}" if BY_UP_TO in detail else detail
 
@@ -188,7 +188,7 @@ def _notify(listener: Listener | None, what: str, owner: Compile) -> None:
 
 
 def wrong_programs(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
-    """Return the programs of a frame that are looked through for what Dynamo does wrong."""
+    """Return the programs of recorded frames, set up to run in eager mode and under Dynamo."""
     found = []
     for case in programs(store, compile, options):
         with_dynamo_alone = SimplerCall().apply(case, SimplerCall().edits(case)) or case
@@ -203,7 +203,7 @@ def _in_words(report: OracleReport) -> str:
 
 
 def recorded_graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compile, Checkpoint]]:
-    """Return the recorded graphs, in the order in which they were compiled."""
+    """Yield the recorded graphs, in the order in which they were compiled."""
     for owner in _owners(store, only):
         for row in queries.checkpoints(store, owner):
             if row.entry == "graph":

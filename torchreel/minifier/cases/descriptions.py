@@ -77,8 +77,7 @@ def compatible(one: Json, other: Json, *, loose: bool = False) -> bool:
 
 
 def likeness(value: Json) -> str | None:
-    """Return the text that values have in common of which one can stand where another stood, if any
-    can.
+    """Return a key that is equal for values that may replace each other; None for any other.
 
     As `compatible` has it, for comparing one with many.
     """
@@ -159,7 +158,7 @@ def symbols_of(value: Json) -> frozenset[str]:
 
 
 def expressions(value: Json) -> Iterator[Json]:
-    """Return every size, stride, offset and scalar expression of a description."""
+    """Yield every size, stride, offset and scalar expression of a description."""
     seen: list[Json] = []
     map_expressions(value, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
     yield from seen

@@ -38,7 +38,7 @@ class GraphEditor:
         return name in self.graph.by_name and name not in self._gone and name not in self._cuts
 
     def substitute(self, name: str, tree: Json, *, keep: bool = False) -> None:
-        """Let every use of a node use `tree` (a reference or a constant); drop it, or keep it."""
+        """Replace every use of a node by `tree`, a reference or constant; drop it unless `keep`."""
         self._uses[name] = tree
         if not keep:
             self._gone.add(name)
@@ -59,11 +59,11 @@ class GraphEditor:
         return self._outputs if self._outputs is not None else output_items(self.graph)
 
     def set_outputs(self, items: list[Json]) -> None:
-        """Return these instead."""
+        """Let the graph return these values instead of its outputs."""
         self._outputs, self._returned = items, None
 
     def also_return(self, names: Iterable[str]) -> None:
-        """Return the values of these nodes as well, where they are not returned yet."""
+        """Let the graph return the values of these nodes as well, if it does not yet."""
         if self._returned is None:
             self._outputs = list(self.outputs)
             self._returned = {name for item in self._outputs for name in references(item)}
@@ -151,7 +151,7 @@ class GraphEditor:
         return node.mapped(self._resolve)
 
     def _resolve(self, name: str) -> Json:
-        """Return what a use of a node has become, through any number of substitutions."""
+        """Return the reference or constant that a use of a node has after all substitutions."""
         tree: Json = {"n": name}
         while isinstance(tree, Mapping) and set(tree) == {"n"} and tree["n"] in self._uses:
             tree = self._uses[str(tree["n"])]

@@ -140,12 +140,12 @@ class HigherOrderCall:
 
     @property
     def carries(self) -> int:
-        """Return how many results, the first ones, are values of carries (or of pairs)."""
+        """Return the number of results, the first ones, that are values of carries or of pairs."""
         return sum(len(self.items(g)) for g in self.layout.groups if g.kind in ("carry", "pair"))
 
     @property
     def results(self) -> int:
-        """Return how many results the call has."""
+        """Return the number of results of the call; 0 if no body gives them."""
         return len(self.returned(self.layout.givers[0])) if self.layout.givers else 0
 
     def returned(self, body: int) -> list[Json]:
@@ -181,7 +181,7 @@ def call_of(graph: GraphDoc, node: NodeDoc) -> HigherOrderCall | None:
 
 
 def calls_in(graph: GraphDoc) -> Iterator[HigherOrderCall]:
-    """Return the calls of known higher-order operators in a graph, in order."""
+    """Yield the calls of known higher-order operators in a graph, in order."""
     if not graph.modules:
         return
     for node in graph.nodes:

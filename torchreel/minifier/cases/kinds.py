@@ -28,11 +28,11 @@ class AnyCase(Protocol):
 
     @property
     def digest(self) -> str:
-        """Return the sha256 of what makes it this case."""
+        """Return the sha256 that identifies the case; equal cases have the same."""
 
     @property
     def repeats(self) -> int:
-        """Return how often to run it before believing that it does not fail."""
+        """Return the number of runs after which the case counts as not failing."""
 
     @property
     def eager(self) -> bool:
@@ -48,7 +48,7 @@ class AnyCase(Protocol):
 
     @property
     def total_call_nodes(self) -> int:
-        """Return the same with what is nested in it."""
+        """Return its size in `unit`, with nested graphs or blocks included."""
 
     @property
     def unit(self) -> str:
@@ -70,7 +70,7 @@ class AnyCase(Protocol):
         """Return the case with another `repeats`."""
 
     def refreshed(self, values: Mapping[str, Json]) -> AnyCase:
-        """Return the case with what a run computed of it (the same case, by its digest)."""
+        """Return the case with the values that a run computed; its digest stays the same."""
 
     def with_imports(self, imports: tuple[str, ...]) -> AnyCase:
         """Return the case with other modules to import."""
@@ -90,7 +90,7 @@ _CLASSES: Mapping[str, type[Case] | type[SourceCase]] = {"graph": Case, "source"
 
 
 def case_from_json(data: Json) -> AnyCase:
-    """Read what `to_json` gave.  Raises `UnsupportedError` for a kind that is not known."""
+    """Read a case from the data of `to_json`.  Raises `UnsupportedError` for an unknown kind."""
     kind = _kind(data)
     if kind not in _CLASSES:
         raise UnsupportedError(f"the document is a case of a kind that is not known: {kind!r:.40}")
@@ -98,7 +98,7 @@ def case_from_json(data: Json) -> AnyCase:
 
 
 def case_from_bytes(data: bytes) -> AnyCase:
-    """Read what `to_bytes` wrote, without modules to import.
+    """Read a case from a document of `to_bytes`, without modules to import.
 
     A store may not say what is imported.  Raises `UnsupportedError` when it is malformed.
     """

@@ -22,7 +22,7 @@ _CONTAINERS = ("t", "d", "slice", "size", "range")
 
 
 def dtype_rank(dtype: Json) -> int:
-    """Return how far a dtype is from float32."""
+    """Return the rank of a dtype by simplicity: 0 for float32, the highest for unlisted ones."""
     return DTYPES.get(str(dtype), len(DTYPES))
 
 
@@ -51,7 +51,7 @@ def leaves(tree: Json, at: Place = ()) -> Iterator[tuple[Place, Json]]:
 
 
 def lists(tree: Json, at: Place = ()) -> Iterator[tuple[Place, list[Json]]]:
-    """Return the lists and tuples within `[args, kwargs]` of a call, and where they are."""
+    """Yield the lists and tuples within `[args, kwargs]` of a call, with their places."""
     if isinstance(tree, (list, tuple)):
         if len(at) > 1:
             yield at, list(tree)
@@ -68,7 +68,7 @@ def _is_tagged(tree: Mapping[str, Json], at: Place) -> bool:
 
 
 def weight(leaf: Json) -> int:
-    """Return how far a literal is from the simplest of its kind."""
+    """Return the weight of a literal: 0 for the simplest of its kind, more for others."""
     if isinstance(leaf, bool) or leaf is None:
         return int(bool(leaf))
     if isinstance(leaf, int):
@@ -96,7 +96,7 @@ def float_of(leaf: Json) -> float | None:
 
 
 def simpler_literals(leaf: Json) -> list[Json]:
-    """Return what to try instead of a literal, the simplest first; each weighs less."""
+    """Return the literals to try in place of one, the simplest first; each weighs less."""
     choices: list[Json] = []
     if isinstance(leaf, bool):
         choices = [False]

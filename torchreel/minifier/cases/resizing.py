@@ -15,9 +15,7 @@ from torchreel.store.documents.jsontypes import Json
 
 
 def resized_checkpoints(doc: CheckpointDoc) -> Iterator[CheckpointDoc]:
-    """Return the checkpoint with each size in turn larger by one, wherever it occurs in
-    the inputs.
-    """
+    """Yield the checkpoint with each size in turn larger by one, everywhere in the inputs."""
     for symbol, hint in sorted(doc.hints.items()):
         if isinstance(hint, int):
             yield _with_hint(doc, symbol, hint + 1)

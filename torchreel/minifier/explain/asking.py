@@ -56,7 +56,7 @@ class _Explaining:
         self._cure: Workaround | None = None
 
     def all(self) -> Explanation:
-        """Yield all that the limit allows, in the order of its use."""
+        """Return the explanation, as complete as the limit of runs allows."""
         complete = True
         try:
             self._cure = find_workaround(self._judge, self._oracle, self._case)
@@ -95,9 +95,7 @@ class _Explaining:
             self._same += [sentence] if sentence else []
 
     def _refused(self) -> Iterator[Edit]:
-        """Return neighbours that the reduction tried in vain, and that passed: they cost nothing
-        here.
-        """
+        """Yield neighbours that passed in the reduction: they cost no run here."""
         for item in all_passes():
             for edit in item.edits(self._case):
                 candidate = item.apply(self._case, [edit])

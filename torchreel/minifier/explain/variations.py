@@ -46,7 +46,7 @@ class Factor:
 
 
 def factors(case: Case) -> Iterator[Factor]:
-    """Return everything worth asking about, the most telling first."""
+    """Yield all factors worth a trial, the most informative first."""
     yield from _static_sizes(case)
     yield from _dynamic_sizes(case)
     yield from _dtypes(case)
@@ -117,7 +117,7 @@ def _with_hint(case: Case, symbol: str, new: int) -> Case:
 
 
 def _dtypes(case: Case) -> Iterator[Factor]:
-    """Return all inputs of one dtype at once; those whose values are given stay."""
+    """Yield, for each dtype, other dtypes for all its inputs; inputs with recorded values stay."""
     found = {
         str(as_object(value).get("dtype"))
         for value in case.checkpoint.inputs
@@ -167,7 +167,7 @@ def _about_dtype(
 
 
 def _values(case: Case) -> Iterator[Factor]:
-    """Return other random numbers in the inputs; a compile does not look at them."""
+    """Yield other random numbers for the inputs; none for a case that is only compiled."""
     if case.harness == "compile" or not case.checkpoint.inputs:
         return
     changes = tuple(Change(f"seed {seed}", replace(case, seed=seed)) for seed in (1, 2))

@@ -186,7 +186,7 @@ def _request(
 
 
 def _confinement(place: Path, interpreter: Interpreter) -> dict[str, object]:
-    """Return what the process may do besides reading.
+    """Return the permissions of the process besides reading: folder, programs, root of imports.
 
     It may start its very Python too: Inductor tries out a probe in one, and the test of a repro
     that dies runs it in one. That process is confined like its parent.
@@ -202,9 +202,7 @@ def _confinement(place: Path, interpreter: Interpreter) -> dict[str, object]:
 
 
 def _root(place: Path, package: Path) -> Path:
-    """Return a folder from which another Python imports what confines it, and nothing else
-    of ours.
-    """
+    """Return a folder from which another Python can import the sandbox and nothing else of ours."""
     root = place / "root"
     root.mkdir()
     (root / package.name).symlink_to(package)
@@ -266,9 +264,9 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 def _reported(report: Path) -> _Report:
-    """Read the runner's report.
+    """Read the runner's report; an empty one if there is none.
 
-    Raises MinifyError for what it would not write: the script may have.
+    Raises MinifyError for a malformed one: the script may have written it.
     """
     data = sandbox.read_file(report)
     if data is None:
@@ -283,7 +281,7 @@ def _reported(report: Path) -> _Report:
 def _observed(
     wanted: Signature, seen: Signature | None, status: int, output: str
 ) -> Signature | None:
-    """Return the signature of what a script did; None when it ended without an error."""
+    """Return the signature of the script's failure; None when it ended without an error."""
     if wanted.failure_class == "memory" and _NO_MEMORY.search(output):
         return memory_signature(wanted.stage, wanted.partition)
     if wanted.failure_class == "predicate" and f"{HOLDS}{wanted.message}\n" in f"{output}\n":
@@ -298,9 +296,10 @@ def _observed(
 
 
 def _wrong_result(seen: Signature, wanted: Signature) -> Signature | None:
-    """Return what `torch.testing.assert_close` complained of, in the words of `comparison`.
+    """Return the signature of a failed comparison; its message is a kind of `comparison`.
 
-    Of what Dynamo left behind a script compares one thing alone, if need be by itself.
+    None for any other error. For a wrong result of Dynamo a script compares one object alone, by
+    `torch.testing` or by a bare `assert`.
     """
     if seen.exception_types != ("AssertionError",):
         return None
@@ -324,8 +323,8 @@ def _judged(wanted: Signature, seen: Signature | None, status: int, output: str)
 def _is_same_error(seen: Signature, wanted: Signature) -> bool:
     """Return True if the types and the message are the same, whatever the innermost frame is.
 
-    Through Dynamo the same error may come up in another frame. That a result is wrong in NaN or in
-    other values is one kind to `torch.testing`.
+    Dynamo may raise the same error in another frame. `torch.testing` reports NaN and other wrong
+    values as one kind.
     """
     if {seen.failure_class, wanted.failure_class} == {"wrong_result"}:
         return {seen.message, wanted.message} <= {"values", "nan"}

@@ -35,7 +35,7 @@ _PUBLIC = re.compile(
 
 @cache
 def collect_env(python: str = "") -> str:
-    """Return what it prints under a Python ('' for this one), redacted; '' where it can't run."""
+    """Return the output of collect_env under `python` ('': this one), redacted; '' if it fails."""
     environment = {key: value for key, value in os.environ.items() if not _REMOVED.match(key)}
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     command = [python or sys.executable, "-I", "-c", _PROGRAM]

@@ -43,8 +43,8 @@ def issue(
 ) -> str:
     """Return the text of the issue.
 
-    `shown` is in how many runs of how many the script failed, `machine` what
-    `torch.utils.collect_env` says of where that was.
+    `shown` is the number of runs in which the script failed, and the number of all runs; `machine`
+    is the output of `torch.utils.collect_env` on the machine that ran them.
     """
     log = _log(check, story)
     return _template().render(
@@ -66,7 +66,7 @@ def issue(
 
 
 def _log(check: CheckResult, story: FailureSummary) -> str:
-    """Return what the repro printed; what was recorded where that is another error."""
+    """Return the output of the repro; the recorded message if the repro shows another error."""
     text = check.output if check.holds and check.output.strip() else story.message
     lines = _RUNNER.sub("", _PLACES.sub("", text)).rstrip().split("\n")
     left = len(lines) - _LOG_LINES
@@ -74,7 +74,7 @@ def _log(check: CheckResult, story: FailureSummary) -> str:
 
 
 def _versions(story: FailureSummary) -> str:
-    """Return a line each, whatever is in a value."""
+    """Return a line for each version and variable, with invisible characters made visible."""
     versions = [f"{key}: {value}" for key, value in story.versions.items()]
     variables = [f"{key}={value}" for key, value in story.variables.items()]
     return "\n".join(map(visible, [*versions, *variables]))

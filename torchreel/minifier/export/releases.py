@@ -132,14 +132,14 @@ def recheck(
 
 
 def to_recheck(python: str) -> ReleaseToTry:
-    """Return the torch of an interpreter.  Raises UsageError for what is none."""
+    """Return the torch of an interpreter.  Raises UsageError for a path that is not a Python."""
     return _of_environment(environments.look_into(python))
 
 
 def _judge(
     store: Store, compile: Compile, tried: Sequence[ReleaseToTry], options: SurveyOptions
 ) -> tuple[_Judge, str]:
-    """Return what judges a run of the smallest case, and the version that recorded it."""
+    """Return the judge for runs of the smallest case, and the torch version that recorded it."""
     known = MinifyOptions(imports=options.imports, trust=options.trust)
     case, story = best_known(store, compile, None, known)
     if story.signature.failure_class == "script":
@@ -214,7 +214,7 @@ class _Judge:
     def _without_compiler(self, runs: list[Run], interpreter: Interpreter) -> list[Run]:
         """Return the runs, unless eager mode fails as well: then the compiler has no part in it.
 
-        Not asked of a failure with the very same innermost frame of torch's.
+        Eager mode is not run if one failed with the very same innermost frame of torch.
         """
         failing = [run for run in runs if run.state in ("same", "other")]
         if not failing or not self.case.eager or "torch.compile(" not in self.script.text:
@@ -227,7 +227,7 @@ class _Judge:
 
 
 def run_of(result: CheckResult) -> Run:
-    """Return what one run of a script says of a release."""
+    """Return the result of one run of a script, as a run under a release."""
     if result.holds:
         return Run("same", result.detail)
     if result.observed is None and result.exit_status == 0 and not result.denied:

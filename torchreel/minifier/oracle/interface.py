@@ -13,7 +13,7 @@ from torchreel.minifier.results.verdicts import OracleReport
 
 
 class Oracle(Protocol):
-    """Runs a case once and says what came of it."""
+    """Runs a case once and reports the result."""
 
     def judge(self, case: AnyCase) -> OracleReport:
         """Return the verdict on one run of the case."""
@@ -33,12 +33,12 @@ class ParallelOracle(Oracle, Protocol):
     def expect(self, ahead: Ahead) -> None:
         """Run some of the cases that may follow, while the next one is judged.
 
-        What may follow is asked for again whenever something has come.
+        `ahead` is called again whenever a result has come.
         """
 
     @property
     def wasted(self) -> int:
-        """Return how many runs it has made, or begun, that nobody asked for."""
+        """Return the number of runs begun or made whose results were never used."""
 
     def arrived(self, case: AnyCase) -> OracleReport | None:
         """Return the report on a case that was run ahead, if it has come."""

@@ -105,7 +105,7 @@ class Compared:
         return _OPERATORS[self.op](found, self.number)
 
     def _beyond(self, least: float) -> bool | None:
-        """Return what is known when the true number is larger than `least`, or equal."""
+        """Return the truth for any number of at least `least`; None if it depends on the number."""
         if self.op in (">", ">="):
             return True if _OPERATORS[self.op](least, self.number) else None
         if self.op in ("<", "<="):
@@ -159,7 +159,7 @@ class Joined:
     parts: tuple[Predicate, ...]
 
     def holds(self, measured: Mapping[str, Measured]) -> bool | None:
-        """See `Predicate`; what one part decides, the others need not know."""
+        """See `Predicate`; if one part decides, the others may be unknown."""
         decides = self.word == "or"
         found = [part.holds(measured) for part in self.parts]
         if decides in found:
@@ -215,7 +215,7 @@ def parse_predicate(text: str) -> Predicate:
 
 
 class _Parser:
-    """Recursive descent; the tokens that are left are what has not been read."""
+    """A recursive-descent parser; `tokens` are those that have not been read yet."""
 
     def __init__(self, text: str) -> None:
         self.text = text

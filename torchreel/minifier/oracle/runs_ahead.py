@@ -31,7 +31,8 @@ class RunResult(NamedTuple):
     def serves(self, case: AnyCase) -> bool:
         """Return True if it can be used for a case of the same digest.
 
-        What would not be so again can't, nor what tells values by the names of other nodes.
+        It can't if another run may give another result, or if the nodes have other names, by which
+        the result names values.
         """
         one, other = self.task.case, case
         if not self.result.lasting:
@@ -46,7 +47,7 @@ class Pool(Protocol):
     """Workers that run tasks at the same time."""
 
     answers: dict[Key, RunResult]
-    """The results that have come, and nobody has asked for yet."""
+    """The results that have come and are not used yet."""
 
     @property
     def busy(self) -> Collection[Key]:
@@ -54,7 +55,7 @@ class Pool(Protocol):
 
     @property
     def room(self) -> int:
-        """Return how many workers are free."""
+        """Return the number of free workers."""
 
     def begin(self, key: Key, task: Task) -> None:
         """Begin with a task; there has to be room."""
@@ -68,14 +69,14 @@ class Pool(Protocol):
 
 @dataclass
 class AheadCount:
-    """The counts of runs that were begun, and of those of them that were asked for."""
+    """The number of runs that were begun, and the number of those whose results were used."""
 
     begun: int = 0
     used: int = 0
 
     @property
     def wasted(self) -> int:
-        """Return how many runs nobody asked for."""
+        """Return the number of runs whose results were not used."""
         return self.begun - self.used
 
 
@@ -97,14 +98,14 @@ class RunsAhead:
         self._ahead = ahead
 
     def arrived(self, pool: Pool, case: AnyCase) -> TaskResult | None:
-        """Return the answer on a case that has come and was not asked for, if it can be used."""
+        """Return the result of a case that was run ahead, if it has come and can be used."""
         answer = pool.answers.get(self._key(case))
         return answer.result if answer is not None and answer.serves(case) else None
 
     def answer(self, pool: Pool, task: Task, seconds: float, what: str = "") -> TaskResult:
-        """Return the answer to a task.  Raises `OSError` when none comes in time.
+        """Return the result of a task.  Raises `OSError` when none comes in time.
 
-        `what` tells tasks on one case apart that are more than a verdict on it.
+        `what` distinguishes tasks on one case other than a verdict on it.
         """
         key = (task.case.digest, what) if what else self._key(task.case)
         deadline = time.monotonic() + seconds
@@ -118,7 +119,7 @@ class RunsAhead:
         return found
 
     def forget(self, pool: Pool) -> None:
-        """Cancel all tasks and forget their answers: what comes next is judged otherwise."""
+        """Cancel all tasks and forget their results: the following ones are judged otherwise."""
         for key in list(pool.busy):
             pool.cancel(key)
         pool.answers.clear()
@@ -136,7 +137,7 @@ class RunsAhead:
         return case.digest, self._asked[case.digest] + later
 
     def _fill(self, pool: Pool, key: Key, task: Task) -> None:
-        """Give work to the workers that are free, or that are at what nobody will ask for."""
+        """Give work to the workers that are free, or whose result will not be used."""
         wanted = self._wanted(pool, key, task)
         if key not in pool.busy:
             self._begin(pool, key, task, wanted)
@@ -164,7 +165,7 @@ class RunsAhead:
         return True
 
     def _wanted(self, pool: Pool, key: Key, task: Task) -> dict[Key, AnyCase]:
-        """Return the cases to be at, the most probable first."""
+        """Return the cases to run now, the most probable first."""
         wanted = {key: task.case}
         seen = Counter([task.case.digest])
         if self._jobs == 1:

@@ -111,7 +111,7 @@ class Join(CaseEdit):
 
 
 def _ways(graph: GraphDoc, kept: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Return operands of kept calls that are not kept, each with the nearest above that is."""
+    """Yield dropped operands of kept calls, each with the nearest kept node above that is alike."""
     operands = [name for node in graph.nodes if node.name in kept for name in node.operands]
     for operand in dict.fromkeys(name for name in operands if name not in kept):
         above = (name for name in _above(graph, operand) if name in kept)
@@ -121,7 +121,7 @@ def _ways(graph: GraphDoc, kept: frozenset[str]) -> Iterator[tuple[str, str]]:
 
 
 def _above(graph: GraphDoc, name: str) -> Iterator[str]:
-    """Return a node and all that it is computed from, the nearest first."""
+    """Yield a node and all nodes that it is computed from, the nearest first."""
     queue, seen = deque([name]), {name}
     while queue:
         name = queue.popleft()
@@ -248,7 +248,7 @@ def _origins(lowered: GraphDoc) -> Mapping[str, set[str]]:
 
 
 def _roots(chain: Json) -> Iterator[str]:
-    """Return the nodes of a program that stand at the beginning of where a node comes from."""
+    """Yield the names of the nodes at the beginning of a chain of node origins."""
     for origin in map(as_object, as_list(chain)):
         if as_list(origin.get("from_node")):
             yield from _roots(origin["from_node"])

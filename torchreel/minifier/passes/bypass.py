@@ -59,7 +59,7 @@ class BypassByEqual(GraphPass):
 
 
 class BypassByAny(GraphPass):
-    """By any tensor operand, whatever its shape: the rest often makes sense all the same."""
+    """By any tensor operand, of any shape: the rest often makes sense all the same."""
 
     name = "bypass by another shape"
 
@@ -80,7 +80,7 @@ def _is_other_tensor(operand: NodeDoc, node: NodeDoc) -> bool:
 
 
 def _used_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, NodeDoc]]:
-    """Return the call nodes of every graph that something uses, in order."""
+    """Yield the call nodes of every graph that something uses, in order."""
     for path in paths(case.graph):
         graph = graph_at(case, path)
         assert graph is not None, "paths() names graphs that are there"
@@ -91,7 +91,7 @@ def _used_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, NodeDoc]]:
 
 
 def _ancestors(graph: GraphDoc, node: NodeDoc) -> Iterator[str]:
-    """Return what a node was computed from, if it has the node's description: breadth first."""
+    """Yield the ancestors of a node that have its description, breadth first."""
     wanted, nodes = _likeness(node), graph.by_name
     queue = deque(node.operands)
     seen: set[str] = set()

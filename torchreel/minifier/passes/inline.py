@@ -28,9 +28,9 @@ class InlineBody(CaseEdit):
     index: int
 
     def on(self, case: Case) -> Case | None:
-        """Return the case inlined.
+        """Return the case inlined; None if the call can't be.
 
-        What a body gets slice by slice, and what is stacked, becomes an input.
+        Slices that a body gets, and stacked results, become inputs.
         """
         graph = graph_at(case, self.path)
         node = graph.by_name.get(self.call) if graph is not None else None
@@ -94,7 +94,10 @@ class _Inlining:
         return self._assembled(nodes, results, returned) if results is not None else None
 
     def _handed(self) -> dict[str, Json] | None:
-        """Return what the body's inputs are outside: operands, or inputs of the outer graph."""
+        """Return the operands, or new inputs of the outer graph, that replace the body's inputs.
+
+        None if such an input has no description.
+        """
         placeholders = self.body.placeholders
         handed: dict[str, Json] = {}
         for group in self.call.layout.groups:
@@ -112,7 +115,7 @@ class _Inlining:
         return handed
 
     def _results(self, picked: Mapping[str, int], returned: list[Json]) -> dict[str, Json] | None:
-        """Return what the picked results of the call are now; None where they can't be had."""
+        """Return the values that replace the picked results of the call; None if there are none."""
         layout, found = self.call.layout, dict[str, Json]()
         for name, number in picked.items():
             carry = number < self.call.carries and self.call.group("pair") is None
@@ -157,7 +160,7 @@ class _Inlining:
         return pruned(self._all_returned(graph, returned) if self.outer else graph)
 
     def _all_returned(self, graph: GraphDoc, returned: list[Json]) -> GraphDoc:
-        """Keep what the body returned and nobody uses alive as an output."""
+        """Keep unused return values of the body alive as outputs."""
         used = {name for node in graph.nodes for name in node.inputs()}
         computed = {node.name for node in graph.nodes if node.is_call}
         more: list[Json] = []

@@ -192,7 +192,7 @@ def _calls(case: Case) -> Iterator[tuple[Path, NodeDoc]]:
 
 
 def _items(node: NodeDoc) -> Iterator[tuple[Place, str]]:
-    """Return the items of lists of values and of options, the last first."""
+    """Yield the items of lists with references, the last first."""
     if node.target in LAYOUTS:
         return  # what bodies get is for the passes that know the bodies
     for place, items in lists([node.args, node.kwargs]):
@@ -202,7 +202,7 @@ def _items(node: NodeDoc) -> Iterator[tuple[Place, str]]:
 
 
 def _last(node: NodeDoc) -> Iterator[int]:
-    """Return the last arguments that may be optional.
+    """Yield the last arguments that may be optional.
 
     Literals, or third tensors (a bias, a mask).
     """

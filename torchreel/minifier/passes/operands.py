@@ -193,7 +193,7 @@ class OneBranch(CasePass):
 
 
 def nested_calls(case: Case) -> Iterator[tuple[Path, GraphDoc, HigherOrderCall]]:
-    """Return the calls of higher-order operators in every graph, the outer graph first."""
+    """Yield the calls of higher-order operators in every graph, the outer graph first."""
     for path in paths(case.graph):
         graph = graph_at(case, path)
         assert graph is not None, "paths() names graphs that are there"

@@ -63,7 +63,7 @@ def _autocast(path: Path, graph: GraphDoc) -> list[GraphEdit]:
 
 
 def _levels(path: Path, graph: GraphDoc) -> list[GraphEdit]:
-    """Yield each opened level of vmap with where it is closed and what wraps values between."""
+    """Return an edit for each opened level of vmap, with its end and the wrappers between."""
     found: list[GraphEdit] = []
     open_levels: list[tuple[list[str], list[tuple[str, str]]]] = []
     before = ""

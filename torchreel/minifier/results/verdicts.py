@@ -23,7 +23,7 @@ Verdict = Literal["same", "other", "none", "invalid", "unjudged"]
 
 @dataclass(frozen=True)
 class OracleReport:
-    """A verdict with what was seen."""
+    """A verdict with the observations of the run."""
 
     verdict: Verdict
     observed: Signature | None = None
@@ -69,10 +69,10 @@ def raise_refusal(reports: Sequence[OracleReport]) -> None:
 
 
 def raise_missing(reports: Sequence[OracleReport], seen: Sequence[str] = ()) -> None:
-    """Raise `UntrustedError` when a case did not fail, and was run without what may make it fail.
+    """Raise `UntrustedError` if a case did not fail, and ran without parts of the recorded compile.
 
-    That nothing happened proves nothing then: the failure may lie in what is missing.  `seen` is
-    what happened, a line each.
+    Such a run proves nothing: the failure may lie in the missing parts.  `seen` lists the outcomes,
+    a line each.
     """
     for report in reports:
         if report.verdict in ("none", "other") and report.missing:
@@ -85,7 +85,7 @@ def raise_missing(reports: Sequence[OracleReport], seen: Sequence[str] = ()) -> 
 
 
 def _remedy(missing: Sequence[str]) -> str:
-    """Return what helps: no import brings an operator of a program's main file."""
+    """Return the advice on missing parts; no import brings an operator of a program's main file."""
     operators = [what for what in missing if what.startswith("the operator ")]
     found = []
     if len(operators) < len(missing):

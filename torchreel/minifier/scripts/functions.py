@@ -111,7 +111,7 @@ class _Writer:
         return [self.names[name] for name in kept if name not in self.closed]
 
     def body(self) -> Iterator[str]:
-        """Return the statements."""
+        """Yield the statements of the function."""
         for name, (tensor, dim) in self._sizes.items():
             if name in self.users:
                 yield f"{self.names[name]} = {self.names[tensor]}.size({dim})"
@@ -175,7 +175,7 @@ class _Writer:
         return {"n": name}
 
     def _constant(self, node: NodeDoc) -> Iterator[str]:
-        """Return a tensor that the graph holds; bodies are written where they are used."""
+        """Yield the line for a tensor that the graph holds; nothing for the body of an operator."""
         if node.target in self.graph.modules:
             return
         description = as_object(self.graph.attributes.get(node.target))
@@ -246,7 +246,7 @@ class _Writer:
         return self.graph.modules[self.graph.by_name[str(as_object(reference).get("n"))].target]
 
     def _while_loop(self, node: NodeDoc) -> Iterator[str]:
-        """Return the public function takes the carried values only; the others are closed over."""
+        """Write a call of while_loop, which gets the carried values; bodies close over others."""
         condition, body, carried, others = (*as_list(node.args), [], [])[:4]
         for reference in (condition, body):
             yield from self._closure(reference, len(_items(carried)), others)
@@ -268,7 +268,7 @@ class _Writer:
         yield from self._assigned(node, call)
 
     def _closure(self, reference: Json, own: int, others: Json) -> Iterator[str]:
-        """Return a body that has `own` parameters.
+        """Yield the definition of a body that has `own` parameters.
 
         The inputs after those are variables around it.
         """
@@ -281,7 +281,7 @@ class _Writer:
     def _definition(
         self, name: str, target: str, closed: Mapping[str, str] | None = None
     ) -> Iterator[str]:
-        """Return a body as a nested function."""
+        """Yield the lines of a body as a nested function."""
         writer = _Writer(
             self.graph.modules[target], self.imports, self.policies, closed, touch=self.touch
         )

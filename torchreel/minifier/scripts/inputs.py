@@ -47,7 +47,7 @@ class InputLines:
         """The names of meshes that have a line, by their expressions."""
 
     def lines(self, names: Sequence[str]) -> Iterator[str]:
-        """Return one line per value, or two where it needs a storage or a view."""
+        """Yield one line per value, or two where it needs a storage or a view."""
         for name, description in zip(names, self._descriptions, strict=True):
             yield from self._lines(name, description)
 

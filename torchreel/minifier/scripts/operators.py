@@ -24,10 +24,9 @@ from torchreel.store.documents.jsontypes import Json
 
 
 def defined(case: Case) -> dict[str, Mapping[str, Json]]:
-    """Return the operators that a case calls and that its script has to define, by name with
-    overload.
+    """Return the operators that the script of a case has to define, by name with overload.
 
-    None where the user named modules: they define them.
+    Empty if the user named modules: they define them.
     """
     table = as_object(case.checkpoint.extra.get(OPERATORS))
     if case.imports:
@@ -41,7 +40,7 @@ def defined(case: Case) -> dict[str, Mapping[str, Json]]:
 
 
 def sources(case: Case) -> tuple[str, ...]:
-    """Return what defines the foreign operators of a case: modules, or else the script itself."""
+    """Return the modules that define foreign operators, or else the operators of `defined`."""
     return case.imports or tuple(defined(case))
 
 
@@ -94,9 +93,10 @@ def _definition(name: str, data: Mapping[str, Json], case: Case) -> list[str]:
 
 
 def _signature(parameters: list[str], data: Mapping[str, Json]) -> str:
-    """Return the parameters that are always given.
+    """Return the parameters of the function that defines an operator.
 
-    The dispatcher leaves out what is as by default.
+    Those that every recorded call gave are named; the dispatcher leaves out arguments equal to
+    their defaults.
     """
     calls = [as_object(call) for call in as_list(data.get("calls"))]
     given = min((len(as_list(call.get("args"))) for call in calls), default=0)
@@ -120,9 +120,9 @@ def _trains(case: Case) -> bool:
 
 
 def _ranks(name: str, case: Case) -> list[int | None]:
-    """Return how many sizes each argument has that a case gives to an operator; None if unknown.
+    """Return the rank of each tensor argument of an operator's call in the case; None if unknown.
 
-    A reduction may have taken some that the recorded call had.
+    A reduction may have removed some of the recorded call's sizes.
     """
     targets = {f"op:{name}", f"packet:{name.rpartition('.')[0]}"}
     known = {
@@ -172,7 +172,7 @@ def _flat_names(call: Json, parameters: list[str]) -> list[str]:
 
 
 class _Writer:
-    """Writes what a recorded call returned over its arguments."""
+    """Writes the results of a recorded call as expressions over its arguments."""
 
     def __init__(
         self, name: str, call: OperatorCall, names: list[str], ranks: list[int | None]

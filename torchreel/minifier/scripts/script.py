@@ -239,7 +239,7 @@ def _joined(imports: Iterable[str]) -> list[str]:
 
 
 def waiting(scripts: Iterable[Script], signature: Signature, seconds: float) -> Iterator[Script]:
-    """Return the scripts; of a hang, also as ones that wait for as long as the reduction did.
+    """Yield the scripts; for a hang, first versions that wait as long as the reduction did.
 
     A compile that never ends is shown best by one that waits long. One that only takes longer than
     the limit may be over by then.

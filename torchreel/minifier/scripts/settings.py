@@ -54,7 +54,7 @@ def left_out(case: Case) -> list[str]:
 
 
 def ambient_lines(case: Case) -> list[str]:
-    """Return one call per piece of process-wide state that is not what a fresh process has."""
+    """Return one call for each ambient setting that differs from that of a new process."""
     state = case.checkpoint.ambient
     lines = []
     if (dtype := _leaf(state, "default_dtype", "dtype")) not in (None, "float32"):
@@ -171,7 +171,7 @@ _TOLERANCE = {"bfloat16": 3e-2, "float16": 1e-2, "float32": 1e-3, "complex64": 1
 
 
 def comparison(case: Case) -> tuple[comparators.Tolerances, str]:
-    """Return how far compiled results may be from eager's, and what is applied to both before.
+    """Return the tolerances of the comparison, and the function applied to both results before it.
 
     Raises `UnsupportedError` for a comparator that no script can express.
     """

@@ -31,9 +31,10 @@ def _imports(signature: Signature) -> Iterator[str]:
 
 
 def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]:
-    """Return scripts that compare what a program observes in eager mode and compiled.
+    """Yield scripts that compare the observed values of a program, eager and compiled.
 
-    The function called twice, where that shows it; else the whole program, which begins anew.
+    The first call the function twice, where that shows the difference; the others run the whole
+    program twice.
     """
     heads, rest = _parts(case)
     called_twice = _called_twice(case, rest)
@@ -73,7 +74,7 @@ def _parts(case: SourceCase) -> tuple[list[ast.stmt], list[ast.stmt]]:
 
 
 def _called_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return the function called as it is, and compiled; nothing where that can't be all of it."""
+    """Return statements that call the function as it is, and compiled; [] if that is not enough."""
     end = body[-1]
     if case.whole or _names(case.observes) != {RESULT} or _is_random(body):
         return []
@@ -176,7 +177,7 @@ def _assigned(name: str, value: ast.expr) -> ast.stmt:
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """Return the names that a statement of a program gives something, in the order of the text."""
+    """Yield the names that a statement of a program binds, in the order of the text."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         yield node.name
         return
@@ -192,7 +193,7 @@ class _Replaced(ast.NodeTransformer):
         self._values = values
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return what stands there instead."""
+        """Return the expression that replaces the name; the name itself if there is none."""
         return self._values.get(node.id, node)
 
 

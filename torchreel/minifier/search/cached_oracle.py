@@ -76,16 +76,16 @@ class CachedOracle:
 
     @property
     def wasted(self) -> int:
-        """Return how many runs ahead of the search nobody asked for."""
+        """Return the number of runs ahead of the search whose results were not used."""
         return self._wasted() - self._wasted_before
 
     def _wasted(self) -> int:
         return self._oracle.wasted if isinstance(self._oracle, ParallelOracle) else 0
 
     def foreseen(self, case: AnyCase) -> AnyCase | bool | None:
-        """Return what a case became that failed with the signature, False for one that did not.
+        """Return the case with fresh values if it failed with the signature, False if it did not.
 
-        None where neither is known yet. Nothing is counted or kept.
+        None if neither is known yet. Nothing is counted or kept.
         """
         report = self._seen.get(case.digest) or self._stored.get(case.digest)
         if report is None and isinstance(self._oracle, ParallelOracle):
@@ -101,7 +101,7 @@ class CachedOracle:
         return self._refreshed(case, report) if report.verdict == "same" else False
 
     def _refreshed(self, case: AnyCase, report: OracleReport) -> AnyCase:
-        """Return the case with what its run computed: the same object each time."""
+        """Return the case with the values that its run computed: the same object each time."""
         found = self._fresh.get(case.digest)
         if found is None:
             found = self._with_values(case) or case.refreshed(report.values)
@@ -124,7 +124,7 @@ class CachedOracle:
         return report
 
     def run(self, case: AnyCase, more: int = 0) -> OracleReport:
-        """Run a case once, whatever is known; `more` runs of it follow.  Raises `BudgetSpent`."""
+        """Run a case once, known or not; `more` runs of it follow.  Raises `BudgetSpent`."""
         self.count()
         if more and isinstance(self._oracle, ParallelOracle):
             self._oracle.expect(lambda: iter([case] * more))

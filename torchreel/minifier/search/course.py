@@ -27,24 +27,30 @@ from torchreel.store.failures.signature import Signature
 
 @dataclass(frozen=True)
 class Lessons:
-    """The lessons of the verdicts so far for what to try next."""
+    """The lessons of the verdicts so far, by which the next candidates are chosen."""
 
     settled: Mapping[str, str] = field(default_factory=dict)
     """By pass: the digest of the best case that it could not improve."""
     refused: frozenset[Hashable] = frozenset()
     """The data flows, and the edits, that did not fail."""
     put_off: frozenset[str] = frozenset()
-    """The passes of which candidates like these wait."""
+    """The passes that have candidates put off."""
     puts_off: bool = True
 
     def after(self, likeness: Hashable, same: bool) -> Lessons:
-        """Remember what did not fail; once a step was taken, put off again."""
+        """Return the lessons after a verdict on a candidate with this `likeness`.
+
+        One that did not fail is remembered as refused. After a step, such ones are put off again.
+        """
         if same:
             return replace(self, refused=self.refused - {likeness}, puts_off=True)
         return self if likeness is None else replace(self, refused=self.refused | {likeness})
 
     def next_round(self, is_better: bool) -> Lessons:
-        """Return the lessons of a round; after one without a step, what was put off is tried."""
+        """Return the lessons for the next round.
+
+        After a round without a step, it tries the candidates that were put off.
+        """
         if is_better:
             return replace(self, puts_off=True)
         settled = {name: best for name, best in self.settled.items() if name not in self.put_off}
@@ -137,9 +143,9 @@ class Course:
         return self._changed(sweep=self.sweep.after(False, self.best), lessons=lessons)._on()
 
     def taking(self, best: AnyCase) -> Course:
-        """Return the course that follows when the candidate is the best case now.
+        """Return the course that follows when the candidate becomes the best case.
 
-        `best` is the candidate with what its run computed, as far as that is known.
+        `best` is the candidate with the values that its run computed, as far as they are known.
         """
         known: tuple[AnyCase, Course] | None = vars(self).get("_taken")
         if known is None or known[0] is not best:
@@ -197,7 +203,7 @@ class Course:
         return replace(self, candidate=proposal, likeness=likeness)
 
     def _swept(self, sweep: Sweep) -> Course:
-        """End a pass: what it improved, it gets to see again."""
+        """End a pass; it runs again on a case that it improved."""
         if self.place is None:
             return replace(self, has_ended=True)
         settled = {**self.lessons.settled, sweep.item.name: self.at_pass}
@@ -230,7 +236,7 @@ class Course:
         )
 
     def _decided(self, candidate: AnyCase | None) -> bool | None:
-        """Return True if a candidate is better than the best case, where that needs no verdict."""
+        """Return True or False if a candidate is accepted or refused without a verdict, or None."""
         if candidate is None:
             return False
         if candidate.digest == self.best.digest:
@@ -245,11 +251,10 @@ class Course:
 
 
 def _likeness(sweep: Sweep, candidate: AnyCase) -> Hashable:
-    """Return what a candidate has in common with those that will mostly share its verdict.
+    """Return a key that is equal for candidates that will mostly share their verdict.
 
-    The data flow of its calls; or, where it makes as many as the best case (with other sizes,
-    settings or arguments), what is done to get there: that seldom depends on the other sizes and
-    settings.
+    It is the data flow of the calls; for a candidate with no fewer calls than the best case, it is
+    the pass and its chosen edits: their verdict seldom depends on the other sizes and settings.
     """
     found = data_flow(candidate)
     if found is None or candidate.total_call_nodes < sweep.best.total_call_nodes:

@@ -60,10 +60,10 @@ def reproduce(
 ) -> ReproducedCase:
     """Return the first of the cases that fails with the signature.
 
-    Raises `NotReproduced` with what each did instead, `FlakyFailure` where one failed once and
-    never again, and `UnsupportedError` where none may be run. A case that raises with a signature
-    that `is_alike` ends the attempt: with that signature it is the one to reduce, and what comes
-    after it need not be run.
+    Raises `NotReproduced` with the outcome of each, `FlakyFailure` if one failed once and never
+    again, and `UnsupportedError` if none may be run. A case that raises with a signature that
+    `is_alike` ends the attempt: it is the one to reduce, with that signature, and the cases after
+    it need not be run.
     """
     for case in cases:
         if _is_known(judge, case):
@@ -170,7 +170,7 @@ def _sampled(
 def _repeating(
     judge: CachedOracle, case: AnyCase, reports: Sequence[OracleReport]
 ) -> ReproducedCase:
-    """Return the start with the case that is run as often as follows from how often it failed."""
+    """Return the start with the repetitions that its rate of failures calls for."""
     failures = _failures(reports)
     case = case.repeating(repetitions(failures / len(reports)))
     failed = [report for report in reports if report.verdict == "same"]
@@ -183,9 +183,7 @@ def _failures(reports: Sequence[OracleReport]) -> int:
 
 
 def repetitions(rate: float) -> int:
-    """Return how often to run a case that fails at this rate, so that it is hardly ever
-    overlooked.
-    """
+    """Return the number of runs that hardly ever overlook a case that fails at this rate."""
     if rate >= 1:
         return 1
     if rate <= 0:
@@ -197,8 +195,8 @@ def repetitions(rate: float) -> int:
 def refuse_trivial(judge: CachedOracle, case: AnyCase, ahead: Ahead) -> None:
     """Raise `TrivialResult` when a case that does nothing fails in the same way.
 
-    `ahead` gives what probably follows. Before the case itself was run it could not be run: the
-    limits of a run, and the step behind which none goes, are learned from that.
+    `ahead` yields the cases that probably follow. The trivial case can only run after the case
+    itself, whose run sets the limits of a run and the last step.
     """
     empty = case.trivial()
     if empty is not None and judge.verdict(empty, ahead).verdict == "same":

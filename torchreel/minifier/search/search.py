@@ -140,7 +140,7 @@ class Search:
         self._notify("start", message="" if start.flaky is None else _flaky_text(start.flaky))
 
     def _guess(self, case: AnyCase, lowered: GraphDoc | None = None) -> None:
-        """Begin with what the message names, if that fails by itself."""
+        """Begin with the part of the graph that the message names, if that fails by itself."""
         known = self.judge.known(case)
         if isinstance(case, Case) and known is not None:
             item = Around(known.detail, lowered)
@@ -239,7 +239,7 @@ class Search:
         return report.verdict == "same"
 
     def _settle_doubts(self) -> bool:
-        """Prove the best case as soon as what ended since says that it may end as well.
+        """Prove the best case as soon as a later end of another case makes its hang doubtful.
 
         Returns True if another is the best one now.
         """
@@ -284,27 +284,27 @@ class Search:
         return champion if champion is not None and champion[1] <= here[1] else here
 
     def _ahead(self, course: Course) -> Iterator[AnyCase]:
-        """Yield what the search will probably need next."""
+        """Yield the cases that the search will probably need next."""
         looks = LOOKS if self._start.flaky is None else 0
         return look_ahead(course, self.judge.foreseen, self.samples, looks)
 
     def _after_trivial(self) -> Iterator[AnyCase]:
-        """Yield what the search will probably need after the case that does nothing."""
+        """Yield the cases that the search will probably need after the case that does nothing."""
         course = Course.to_fixpoint(self._phases, self._best, self.signature, self._lessons)
         if course.candidate is not None:
             yield course.candidate
         yield from self._ahead(course)
 
     def _count(self, **more: float) -> None:
-        """Add to what the current pass did."""
+        """Add to the counts of the current pass."""
         known = self._counts.get(self._current, PassCount(self._current))
         changed = {key: getattr(known, key) + value for key, value in more.items()}
         self._counts[self._current] = replace(known, **changed)
 
     def _left(self) -> int | None:
-        """Return how many runs it takes to the fixpoint if no step succeeds any more.
+        """Return the number of runs to the fixpoint if no step succeeds any more.
 
-        None until every pass has been seen once: nobody knows before.
+        None until every pass has been seen once.
         """
         passes = [item for phase in self._phases for tier in phase for item in tier]
         if any(item.name not in self._widths for item in passes):

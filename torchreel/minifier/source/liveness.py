@@ -18,14 +18,12 @@ _KEPT = 8
 
 
 def without_newly_dead(tree: ast.Module, before: str) -> ast.Module:
-    """Return a program without what the text of an earlier one reached, and it does not reach
-    itself.
-    """
+    """Return a program without the code that the text `before` reached and the program does not."""
     return _without(tree, frozenset(_dead(tree)) - _dead_in(before))
 
 
 def without_dead(text: str) -> str:
-    """Return a program without what its last call does not reach."""
+    """Return a program without the code that its last call does not reach."""
     return ast.unparse(_without(ast.parse(text), _dead_in(text)))
 
 
@@ -50,9 +48,7 @@ def _dead_in(text: str) -> frozenset[str]:
 
 
 def _dead(tree: ast.Module) -> set[str]:
-    """Return the keys of what is made at the top of a program, and of methods, that nothing
-    reaches.
-    """
+    """Return the keys of unreachable top-level definitions and methods."""
     own = {name for item in tree.body for name in _bound(item)}
     waiting = [(key, node) for item in tree.body for key, node in _pieces(item, own)]
     names: set[str] = set()
@@ -68,10 +64,10 @@ def _dead(tree: ast.Module) -> set[str]:
 
 
 def _pieces(item: ast.stmt, own: set[str]) -> Iterator[tuple[str, ast.AST]]:
-    """Return a statement at the top, a class without its methods, with the key that says when it
-    counts.
+    """Yield the parts of a top-level statement, each with the key of the use that it needs.
 
-    '' is always, 'n' when the name is used, 'n.a' when the name and the attribute are.
+    The key is '' for a part that is always needed, 'n' for a use of the name, 'n.a' for one of the
+    name and the attribute.  The methods of a class are parts of their own.
     """
     keys = [key for key in _keys(item) if key.partition(".")[0] in own]
     if isinstance(item, ast.ClassDef):
@@ -107,7 +103,7 @@ def _bound(item: ast.stmt) -> list[str]:
 
 
 def _keys(item: ast.stmt) -> list[str]:
-    """Return what a statement makes, if that is all it does: 'name', or 'name.attribute'."""
+    """Return the names that a statement defines, if it does only that: 'name' or 'name.attr'."""
     match item:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return [name]

@@ -28,14 +28,14 @@ def with_own_modules(program: ast.Module, read: Read) -> ast.Module:
 
 
 class _Inlined:
-    """The modules that are in the text already, and what every name at its top level means."""
+    """The modules that are in the text already, and the meaning of every name at its top level."""
 
     def __init__(self, read: Read, names: Mapping[str, str]) -> None:
         self._read, self._names = read, dict(names)
         self._there: set[str] = set()
 
     def statements(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-        """Yield statements, with what their imports bring in the place of these."""
+        """Yield statements, with imports of own modules replaced by those modules' statements."""
         for node in body:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 yield from self._imported(node.module, node)
@@ -43,7 +43,9 @@ class _Inlined:
                 yield node
 
     def _imported(self, name: str, node: ast.ImportFrom) -> Iterator[ast.stmt]:
-        """Yield what `from NAME import ...` brings; the import itself where it has to stay."""
+        """Yield the statements that replace `from NAME import ...`, or the import if it has to
+        stay.
+        """
         module = None if name == _FUTURE else self._read(name)
         if module is None or not self._takes(name, module, node):
             yield node
@@ -74,7 +76,7 @@ class _Inlined:
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
-    """Return the names that imports bind at the top level, each with what says so."""
+    """Return the names that imports bind at the top level, each with a text that identifies it."""
     found = {}
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -104,7 +106,7 @@ def _bound(body: Sequence[ast.stmt]) -> set[str]:
 
 
 def _definitions(module: ast.Module) -> list[ast.stmt]:
-    """Return what a module does when it is imported, without its docstring."""
+    """Return the statements that run when a module is imported, without its docstring."""
     return [node for node in module.body if not (_is_main(node) or _is_text(node))]
 
 

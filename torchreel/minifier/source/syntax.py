@@ -47,7 +47,7 @@ class SourceEdit(Edit):
 
     @abstractmethod
     def change(self, node: cst.CSTNode) -> cst.CSTNode | Sequence[cst.CSTNode] | None:
-        """Return what stands there instead; None for nothing.  Raises `Skip`."""
+        """Return the nodes that replace `node`; None to remove it.  Raises `Skip`."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def parsed(text: str) -> cst.Module:
 
 
 def finished(case: SourceCase, module: cst.Module) -> SourceCase | None:
-    """Return the case of a tree, without what has no use any more; None where it is no program."""
+    """Return the case of a tree without newly dead code; None if it is invalid or not changed."""
     try:
         tree = ast.parse(module.code)
     except (SyntaxError, ValueError, cst.CSTValidationError):
@@ -116,7 +116,7 @@ def undefined(tree: ast.AST) -> set[str]:
 
 
 def walk(node: cst.CSTNode, place: Place = ()) -> Iterator[tuple[Place, cst.CSTNode]]:
-    """Return every node of a tree with its place, outer ones first, in the order of the text."""
+    """Yield every node of a tree with its place, outer ones first, in the order of the text."""
     yield place, node
     for field in fields(node):
         if field.name in _LAYOUT or field.name.startswith("whitespace"):
@@ -200,7 +200,7 @@ def names_in(node: cst.CSTNode) -> list[str]:
 
 
 def final_place(case: SourceCase) -> Place:
-    """Return the place of the statement that ends a program, inside of what `with` there is.
+    """Return the place of the statement that ends a program, inside of its last `with` statements.
 
     () for a whole program, in which no statement has to stay.
     """
@@ -216,7 +216,7 @@ def final_place(case: SourceCase) -> Place:
 
 
 def instances(module: cst.Module) -> list[tuple[str, str]]:
-    """Return (name, class) of each `name = Class()` at the top, whatever the arguments."""
+    """Return (name, class) of each `name = Class(...)` at the top."""
     found = []
     for node in module.body:
         small = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None

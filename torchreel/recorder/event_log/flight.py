@@ -96,11 +96,11 @@ class FlightEventLog(EventLog):
             self._hold(ref)
 
     def wants_checkpoint(self, entry: CompileEntry) -> bool:
-        """Return whether the checkpoint of this compile is to be taken at all."""
+        """Return True if the checkpoints of this compile are to be recorded."""
         return entry.ref not in self._skipped
 
     def wants_graphs(self, entry: CompileEntry) -> bool:
-        """Return whether its graphs between the checkpoints are."""
+        """Return True if the graphs between its checkpoints are to be recorded."""
         return entry.ref in self._kept
 
     def append(self, operation: Operation) -> None:
@@ -138,7 +138,7 @@ class FlightEventLog(EventLog):
             self._held[compile].note(event)
 
     def keep(self, entry: CompileEntry) -> None:
-        """Write down everything of this compile: what is held, and what is still to come."""
+        """Write everything of this compile: the held rows, and all later ones."""
         if entry.ref in self._kept or entry.ref in self._skipped:
             return
         _remember(self._kept, entry.ref)
@@ -152,7 +152,7 @@ class FlightEventLog(EventLog):
             self._recent.remove(entry)
 
     def finished(self, entry: CompileEntry) -> None:
-        """Let go of what a finished compile wrote, unless it is kept."""
+        """Drop the held rows of a finished compile, unless it is kept."""
         if entry.ref in self._kept:
             return
         self._held.pop(entry.ref, None)
@@ -199,9 +199,7 @@ class Drop(NamedTuple):
 
 
 def in_sample(compile_id: str, share: float) -> bool:
-    """Return whether a compile is in the sample: the same ones in every process that compiles
-    alike.
-    """
+    """Return True if a compile is in the sample, which is equal in processes that compile alike."""
     if share >= 1:
         return True
     number = int.from_bytes(hashlib.sha256(compile_id.encode()).digest()[:8], "big")
@@ -209,7 +207,7 @@ def in_sample(compile_id: str, share: float) -> bool:
 
 
 def _compile_of_material(operation: Operation) -> Ref | None:
-    """Return the compile whose material this is; None for what is written in any case."""
+    """Return the compile whose material this is; None for rows that are always written."""
     if isinstance(operation, AddGraph):
         return operation.compile
     if isinstance(operation, Add) and operation.table in ("checkpoints", "output_codes"):

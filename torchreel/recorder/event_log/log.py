@@ -135,7 +135,7 @@ class EventLog:
         return self.recording.id is None and waiting == 1
 
     def began(self, entry: CompileEntry) -> None:
-        """A compile has a row now, or goes on; what follows is kept, unless a subclass decides."""
+        """Note that a compile has a row now, or goes on; later rows are kept by default."""
         self._compiles[entry.number], self._open[entry.number] = entry.ref, entry
         self._compiles.move_to_end(entry.number)
         self._open.move_to_end(entry.number)
@@ -149,7 +149,7 @@ class EventLog:
                 self._compiles[number] = row
 
     def keep(self, entry: CompileEntry) -> None:
-        """Keep everything of this compile: it failed, hung, or did what few do."""
+        """Keep everything of this compile: it failed, hung, or did something rare."""
 
     def finished(self, entry: CompileEntry) -> None:
         """Note that a compile is over, and there is nothing odd about it."""
@@ -160,11 +160,11 @@ class EventLog:
             self.marks.mark(entry.started_ns, entry.status)
 
     def wants_checkpoint(self, entry: CompileEntry) -> bool:
-        """Return whether the checkpoints of this compile are to be taken at all."""
+        """Return True if the checkpoints of this compile are to be recorded."""
         return True
 
     def wants_graphs(self, entry: CompileEntry) -> bool:
-        """Return whether its graphs between the checkpoints are."""
+        """Return True if the graphs between its checkpoints are to be recorded."""
         return True
 
     def append(self, operation: Operation) -> None:
@@ -221,7 +221,7 @@ class EventLog:
         return marker
 
     def close(self) -> None:
-        """Write what is left, within the limit of patience, and give the store back."""
+        """Write the remaining rows, within the limit of patience, and close the store."""
         if (self._queue or self._events or self._losses_changed) and not self.off:
             self._start()
         self._hurried = True
@@ -294,10 +294,10 @@ class EventLog:
                 return
 
     def _leave(self) -> bool:
-        """Return whether the thread may end.
+        """Return True if the thread may end.
 
-        `append` takes no lock: what it pushed before it saw that there is no thread is looked for
-        again after there is none.
+        `append` takes no lock: rows that it pushed before it saw that there is no thread are looked
+        for again after the thread has gone.
         """
         with self._lock:
             me, self._thread = self._thread, None
@@ -402,9 +402,7 @@ class EventLog:
         return attempt.kind
 
     def _write_some(self) -> int:
-        """Return one transaction from the beginning of the batch; how many of its rows were
-        written.
-        """
+        """Write the batch's first rows in one transaction; return the number of rows written."""
         with self._writer() as writer:
             began = time.monotonic()
             for count, operation in enumerate(self._batch, 1):
@@ -447,7 +445,7 @@ class EventLog:
 
     @contextmanager
     def _writer(self) -> Iterator[AnyWriter]:
-        """Open a transaction, whose writer takes out what is not to reach the disk."""
+        """Open a transaction with a writer that redacts."""
         with self._opened().writer() as writer:
             if self.redactor is None or self.redactor.is_off:
                 yield writer
@@ -506,7 +504,7 @@ def _number(value: object) -> int:
 
 
 def _identity(target: str) -> tuple[int, int] | None:
-    """Return which file that is; None for what is no file (or none any more)."""
+    """Return the device and inode of the file; None if there is none."""
     try:
         status = os.stat(target)
     except (OSError, ValueError):

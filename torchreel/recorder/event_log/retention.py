@@ -174,7 +174,7 @@ class _Sweep:
         self._give_back()
 
     def _drop_successes(self) -> bool:
-        """Return the material of the oldest compiles that went well."""
+        """Drop the material of the oldest successful compiles; return False if none is left."""
         has = " OR ".join(
             f"EXISTS (SELECT 1 FROM {table} WHERE compile_id = compiles.id)" for table in _MATERIAL
         )

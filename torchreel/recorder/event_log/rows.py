@@ -115,10 +115,10 @@ class Update(NamedTuple):
 
 
 class AddGraph:
-    """Insert a graph, its size and what it calls, all taken from its portable form.
+    """Insert a graph, its size and its call targets, all taken from its portable form.
 
-    That is spelled at once: its nodes are thousands of objects, which Python's collector would
-    have to look at until they are written.
+    The form is spelled at once: its nodes are thousands of objects, which Python's collector would
+    have to visit until they are written.
     """
 
     __slots__ = ("columns", "compile", "data", "ref", "targets")
@@ -178,7 +178,7 @@ class NewEvent(NamedTuple):
 
     @classmethod
     def of(cls, row: Row) -> NewEvent:
-        """Return what waited."""
+        """Return the event of a row that waited to be written."""
         return cls._make((*row[:_HEAD], row[_HEAD:]))
 
     def data(self) -> object:
@@ -263,7 +263,7 @@ def _document(events: Sequence[Row], writer: AnyWriter) -> bytes:
 
 
 def _short(payload: str, writer: AnyWriter) -> str | list[str]:
-    """Return how a page has a payload: its digest, or its text."""
+    """Return a payload as a page holds it: the text in a list if short, else a blob's digest."""
     return [payload] if len(payload) < SHORT else Blob(payload).resolve(writer)
 
 
@@ -279,7 +279,7 @@ class AddFrames(NamedTuple):
 
 
 class AddEnvironment(NamedTuple):
-    """Insert or complete what is known of the machine and the program's variables."""
+    """Insert or complete the facts about the machine and the program's variables."""
 
     recording: Ref
     values: Mapping[str, str]
@@ -314,7 +314,7 @@ def spell(value: object) -> Json:
 
 
 def plain(value: object) -> Json:
-    """Return `value` as JSON: what has no JSON form becomes text, so that nothing is refused."""
+    """Return `value` as JSON: values without a JSON form become text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

@@ -72,7 +72,7 @@ class CompileEntry:
         gives the module among the frame's globals, and the member's."""
 
     def ordinal(self, *key: str) -> int:
-        """Return how many things of this kind came before."""
+        """Return the number of earlier things of this kind, and count this one."""
         self.ordinals[key] += 1
         return self.ordinals[key] - 1
 
@@ -149,7 +149,7 @@ class Spans:
 
     @property
     def only(self) -> CompileEntry | None:
-        """The one compile under way in the process, if it is one: threads that work for it say."""
+        """The one compile under way in the process, for threads that work for it; else None."""
         entries = {span.entry for span in tuple(self.outermost.values())}
         return entries.pop() if len(entries) == 1 else None
 
@@ -161,7 +161,7 @@ class Spans:
         self._publish()
 
     def pop(self, span: Span) -> bool:
-        """Close `span` and whatever a failing hook left open above it; True if none is left."""
+        """Close `span` and those above it that a failing hook left open; True if none is left."""
         stack = self.here.stack
         while span in stack:
             stack.pop().entry.open_spans -= 1
@@ -234,9 +234,7 @@ class Spans:
 
 
 def current_context() -> Any:
-    """Return torch's CompileContext of what this thread compiles; None where it compiles nothing
-    named.
-    """
+    """Return torch's CompileContext of this thread; None if it compiles nothing that has a name."""
     guards = sys.modules.get("torch._guards")
     context = guards.CompileContext.try_get() if guards is not None else None
     return None if context is None or context.compile_id is None else context

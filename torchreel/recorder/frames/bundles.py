@@ -79,11 +79,10 @@ _made: dict[int, Any] = {}
 
 
 def made(token: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the object of a token: what `function(*arguments)` makes, unless another bundle had
-    it.
+    """Return the object of a token: an earlier bundle's, or a new `function(*arguments)`.
 
-    Called while a bundle is loaded.  A token is an id, and may have been taken twice: what it
-    stands for has to be like the new one.
+    Called while a bundle is loaded.  A token is an id, and may have been reused: the earlier object
+    is taken only if it is like the new one.
     """
     new, old = function(*arguments), _made.get(token)
     alike = type(new) is type(old) and getattr(new, "__code__", 0) == getattr(old, "__code__", 0)
@@ -131,7 +130,7 @@ class Frame:
         return {name} if vars(sys.modules.get(name, sys)) is self.globals else set()
 
     def own_modules(self) -> dict[str, ModuleType]:
-        """Globals that are modules of torch or Python under their own names.
+        """Return globals that are modules of torch or Python under their own names.
 
         The code may not name them, but Dynamo's own bytecode uses them where they are
         (`PyCodegen.create_load_python_module`).
@@ -151,7 +150,7 @@ class Frame:
 
 
 def _content(value: Any) -> Any:
-    """Return an argument that an inner function uses is in a cell."""
+    """Return an argument, taken out of its cell if an inner function uses it."""
     if not isinstance(value, CellType):
         return value
     try:
@@ -174,9 +173,9 @@ def make(
 ) -> Bundle:
     """Return the bundle of a frame.  Raises nothing that its objects raise.
 
-    `call` says how it was compiled; `known` is what Dynamo knows of a function of its own making
-    (`resume`), and of the code of an FX module (`traced`); `resumed` is the frame that such a
-    function goes on with, which is left out where it can't be kept.
+    `call` describes the compile; `known` are Dynamo's facts about a function that it made itself
+    (`resume`), and about the code of an FX module (`traced`); `resumed` is the frame that such a
+    function continues, which is left out if it can't be kept.
     """
     if resumed is not None:
         whole = {"function": resumed.function(), "arguments": resumed.arguments()}
@@ -237,10 +236,11 @@ def with_state(
     describe: Describe,
     redactor: Redactor | None,
 ) -> Bundle | None:
-    """Return the bundle with what members of modules hold: a registry that the program has filled.
+    """Return the bundle with the contents of module members, such as a registry.
 
-    Each is a pickle of its own beside that of the frame.  None where there is nothing to keep; what
-    can't be pickled as a whole, or holds tensors, is left out: a replay that misses it says so.
+    Each is a pickle of its own beside that of the frame.  None if there is nothing to keep.  A
+    content that can't be pickled as a whole, or holds tensors, is left out: a replay that misses it
+    says so.
     """
     state: list[Json] = []
     for module, name in sorted(members, key=lambda member: (str(member[0]), member[1])):
@@ -274,7 +274,7 @@ def _filled(module: object, name: str) -> object:
 
 
 def _document(notes: _Notes, modules: set[str]) -> dict[str, Json]:
-    """Return what stands beside the pickle, and needs no trust to be read."""
+    """Return the document stored beside the pickle, which needs no trust to be read."""
     return {
         "tensors": notes.tensors,
         "lines": {file: _lines(file, spans) for file, spans in sorted(notes.lines.items())},
@@ -335,7 +335,7 @@ class _Notes:
     """Dictionaries that stand for the globals of a module."""
 
     def add_code(self, code: CodeType) -> None:
-        """Note where a function is from that is pickled by value."""
+        """Note the file, lines and names of the code of a function that is pickled by value."""
         self.files.add(code.co_filename)
         self.variables.update((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
         self.names.update(code.co_names)
@@ -351,7 +351,7 @@ class _Notes:
             self.modules.add(name)
 
     def missing(self, what: str, reason: str) -> Opaque:
-        """Note that something is not in the bundle; what stands in its place."""
+        """Note that something is not in the bundle; return its placeholder."""
         if f"{what}: {reason}" not in self.reasons:
             self.reasons.append(f"{what}: {reason}")
         return Opaque(what, reason)
@@ -398,7 +398,7 @@ class _Sink(io.BytesIO):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles by value what cloudpickle does, leaves data out, and goes on where it can't."""
+    """Pickles by value the objects that cloudpickle does, but neither data nor what it can't."""
 
     def __init__(self, sink: _Sink, describe: Describe, notes: _Notes) -> None:
         super().__init__(sink, protocol=_PROTOCOL)
@@ -410,9 +410,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._deadline = time.monotonic() + LONGEST
 
     def persistent_id(self, obj: object) -> _Persistent | None:
-        """Return the number of a tensor, which the descriptions explain, or the name of a
-        function's globals, or a string that Python keeps once, or the size of data; None for what
-        is pickled.
+        """Return a persistent id; None for an object that is pickled itself.
+
+        It is the number of a tensor's description, the name of a function's globals, a string that
+        Python keeps once, or the size of data.
 
         Dynamo looks constants up by their identity: a key that was a constant has to be one again.
         """
@@ -448,7 +449,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return number
 
     def _with_base(self, obj: Any, description: Json) -> Json:
-        """Return the description of a view also names the tensor that it is a view of."""
+        """Add to the description of a view the number of its base, and how it was made."""
         is_view = getattr(type(obj), "_is_view", None)
         if is_view is None or not isinstance(description, Mapping) or "levels" in description:
             return description  # what is inside of a transform's levels is no view of anything
@@ -477,8 +478,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._look(zip(names[len(names) - len(defaults) :], defaults, strict=True))
 
     def _function_getnewargs(self, function: FunctionType) -> Any:
-        """Do as cloudpickle does, which shares one new dict between functions of one module: here
-        it stands for the module's own."""
+        """Do as cloudpickle; its dict shared by functions of one module stands for the module's."""
         arguments = super()._function_getnewargs(function)
         scope, name = function.__globals__, function.__globals__.get("__name__")
         known = isinstance(name, str) and vars(sys.modules.get(name, sys)) is scope
@@ -535,9 +535,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _place_in_module(self, obj: object) -> tuple[str, str] | None:
         """Return the module and the name of a global that an object is; None for any other.
 
-        A lock, a `threading.local`, a `ContextVar`: it can't be pickled, and it is where the module
-        is.  Looked for in the modules of the functions so far, and in the members of what those
-        modules define.
+        A lock, a `threading.local`, a `ContextVar`: it can't be pickled, and the module has it.
+        The search covers the modules of the functions so far, and members of the objects that they
+        define.
         """
         names = {name for kind, name, _ in self._globals.values() if kind == "module"}
         for module in sorted(names - {"__main__", ""}):
@@ -566,7 +566,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return found
 
     def _attributes(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return what the tensors so far carry (marks for Dynamo among it), and their gradients."""
+        """Return attributes (marks for Dynamo) and gradients of the tensors so far, by number."""
         found = []
         for number, tensor in enumerate(list(self._held)):
             carried = dict(getattr(tensor, "__dict__", None) or {})
@@ -592,7 +592,7 @@ def _is_kept_once(text: str) -> bool:
 
 
 def _own_name(obj: object) -> str | None:
-    """Return the name of an object that a module has under the name that the object says of itself.
+    """Return the name under which its module has an object that knows its own name; else None.
 
     A Triton kernel stands in the place of its function, and holds locks.
     """
@@ -606,10 +606,9 @@ def _own_name(obj: object) -> str | None:
 
 
 def _without_known_globals(function: FunctionType, reduced: Any) -> Any:
-    """Return a function that torch or Python made, without what it uses of its module: that is
-    there.
+    """Return the reduce value of a function of torch or Python without its globals.
 
-    When it is loaded, the module would otherwise be given what is in the bundle.
+    Its module has them, and loading would overwrite them with the bundle's.
     """
     scope = function.__globals__
     name = scope.get("__name__")
@@ -621,8 +620,9 @@ def _without_known_globals(function: FunctionType, reduced: Any) -> Any:
 
 
 def _with_qualname(cls: type, reduced: Any) -> Any:
-    """Return a class that is pickled by value, with what guards call it: cloudpickle leaves that
-    out.
+    """Add to the reduce value of a class its `__qualname__`, which cloudpickle leaves out.
+
+    Guards name the class by it.
     """
     if len(reduced) < 3 or type(reduced[2]) is not tuple or type(reduced[2][0]) is not dict:
         return reduced
@@ -631,7 +631,7 @@ def _with_qualname(cls: type, reduced: Any) -> Any:
 
 
 def _with_marks(obj: object, reduced: Any) -> Any:
-    """Return how to make a function or class that is marked for Dynamo, as allow_in_graph does.
+    """Return the reduce value of a function or class with its marks for Dynamo (`allow_in_graph`).
 
     The marks are kept by id, beside the object: they would be lost with it.
     """
@@ -654,9 +654,7 @@ def set_marked(obj: object, state: tuple[Any, Callable[..., None], tuple[str, ..
 
 
 def _with_token(obj: object, reduced: Any) -> Any:
-    """Return how to make an object once for all bundles of a recording, where it has a state to
-    set.
-    """
+    """Return the reduce value of an object with state, made once for all bundles of a recording."""
     if type(reduced) is not tuple or len(reduced) < 3 or reduced[2] is None:
         return reduced
     function, arguments, *rest = reduced
@@ -664,9 +662,9 @@ def _with_token(obj: object, reduced: Any) -> Any:
 
 
 def _without_new(obj: object, reduced: Any) -> Any:
-    """Return how to make a module without the `__new__` of its class.
+    """Return the reduce value of a module without the `__new__` of its class.
 
-    That of a module which FSDP shards makes one of the class before, and initialises it.
+    FSDP's `__new__` makes an instance of the class before sharding, and initialises it.
     """
     import torch
 
@@ -684,11 +682,11 @@ _STATES = ("__getstate__", "__reduce__", "__reduce_ex__")
 
 
 def _has_own_state(obj: object) -> bool:
-    """Return whether a class outside of torch says what is pickled of an object, or an optimizer's.
+    """Return True for an optimizer, and if a class outside of torch defines the pickled state.
 
-    That of a module may be the pickles of its parts, with their weights; and to pickle an FX module
-    compiles its code anew, which Dynamo would see.  That of an optimizer leaves out what a
-    scheduler has put around its `step`.
+    A module's state may be the pickles of its parts, with their weights; and to pickle an FX module
+    compiles its code anew, which Dynamo would see.  An optimizer's state lacks the wrapper that a
+    scheduler put around its `step`.
     """
     if _is_optimizer(obj):
         return True
@@ -698,12 +696,10 @@ def _has_own_state(obj: object) -> bool:
 
 
 def _members_of(obj: object) -> tuple[Any, ...] | None:
-    """Return how to make a module, or an optimizer, of its members, whatever its class says.
+    """Return a reduce value that makes a module or optimizer of its members; None for all others.
 
-    None for all others.
-
-    A parametrised module refuses to be pickled because its class is made at run time, which a
-    bundle can hold.
+    It ignores how the class pickles its objects: a parametrised module refuses to be pickled
+    because its class is made at run time, which a bundle can hold.
     """
     import torch
 
@@ -720,7 +716,7 @@ def _is_optimizer(obj: object) -> bool:
 
 
 def _pickle(content: object, describe: Describe, notes: _Notes) -> tuple[bytes | None, str]:
-    """Return the pickle, or None and what was raised."""
+    """Return the pickle and '', or None and the type of the exception."""
     sink = _Sink(notes)
     with fail_open("bundle", quiet=True) as attempt:
         _Pickler(sink, describe, notes).dump(content)
@@ -780,10 +776,10 @@ _SHORTEST = 4
 
 
 def _redacted(data: bytes, redactor: Redactor | None, notes: _Notes) -> tuple[bytes, int]:
-    """Return a pickle with each of its strings redacted, and in how many a secret was found.
+    """Return a pickle with each string redacted, and the number of strings with a secret.
 
-    A string is looked at by itself, as what it was in a dictionary, and as a constant of the files
-    that the code is from, where names stand before their values.
+    A string is searched by itself, as a value in a dictionary, and as a constant of the files that
+    the code is from, where names stand before their values.
     """
     if redactor is None or redactor.is_off:
         return data, 0

@@ -46,9 +46,9 @@ class _Unknown(Exception):
 
 
 def called_definitions(error: BaseException) -> list[SourceText] | None:
-    """Return the functions of the program that torch called, and what they use of their modules.
+    """Return the functions of the program that torch called, and the definitions they use.
 
-    None where it called none; empty where any of them can't be found, or they are too long.
+    None if it called none; empty if any of them can't be found, or they are too long.
     """
     waiting: list[tuple[_Module, int | str]] = list(_called_by_torch(error.__traceback__))
     if not waiting:
@@ -82,7 +82,7 @@ def _called_by_torch(traceback: TracebackType | None) -> Iterator[tuple[_Module,
     """Yield the modules of the program that torch called, each with the line.
 
     Code that was made of text has no file, and is as often torch's own.  An operator may have
-    returned already: torch raises for what it returned.
+    returned already: torch raises because of its result.
     """
     inside = False
     while traceback is not None:
@@ -125,7 +125,7 @@ class _Module(NamedTuple):
     file: str
 
     def used_by(self, statement: _Statement) -> Iterator[tuple[_Module, int | str]]:
-        """Yield what a statement uses of this module and of others of the program."""
+        """Yield the module and the name or line of each definition that a statement uses."""
         if any(map(self._is_own_import, _inner_imports(statement.node))):
             raise _Unknown
         for name in sorted(statement.uses - statement.binds - _ALWAYS_THERE):
@@ -141,7 +141,7 @@ class _Module(NamedTuple):
     def _imported(
         self, node: ast.Import | ast.ImportFrom, name: str, user: _Statement
     ) -> Iterator[tuple[_Module, int | str]]:
-        """Yield what is used of an imported module of the program; of others, a name's origin."""
+        """Yield the used definitions of an own module; of another one, the import if it renames."""
         for alias in node.names:
             if (alias.asname or alias.name.partition(".")[0]) == name:
                 module, member = self._meant(node, alias)
@@ -157,7 +157,7 @@ class _Module(NamedTuple):
     def _meant(
         self, node: ast.Import | ast.ImportFrom, alias: ast.alias
     ) -> tuple[_Module | None, str]:
-        """Return the module that an import names, and what of it, '' for the module itself."""
+        """Return the module that an import names, and the name imported from it, '' for itself."""
         if isinstance(node, ast.Import):
             return _module(alias.name), ""
         path = "." * node.level + (node.module or "")
@@ -179,7 +179,7 @@ def _inner_imports(statement: ast.stmt) -> Iterator[ast.Import | ast.ImportFrom]
 
 
 def _members(user: ast.stmt, name: str) -> Iterator[str]:
-    """Yield what a statement uses of a module that it knows by a name."""
+    """Yield the attributes that a statement uses of a module that it knows by a name."""
     for node in ast.walk(user):
         match node:
             case ast.Attribute(ast.Name(found), member) if found == name:

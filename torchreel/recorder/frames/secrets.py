@@ -37,7 +37,7 @@ _STORES = frozenset({"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", 
 
 @lru_cache(4096)
 def is_telling(name: str) -> bool:
-    """Return whether what has this name is nobody's business."""
+    """Return True if the name says that its value is secret."""
     return SECRET_NAME.search(name) is not None
 
 
@@ -113,9 +113,9 @@ def of_error(error: BaseException) -> Iterator[tuple[set[str], str]]:
 
 
 def messages(error: BaseException) -> Iterator[str]:
-    """Yield what the program itself says in an exception, and in those that it was made from.
+    """Yield the program's own messages in an exception and its causes and contexts.
 
-    Those that a library raised say what the library says; notes may be anybody's.
+    An exception that a library raised is left out, except for its notes.
     """
     from torchreel.store.failures.messages import normalise_message
 
@@ -163,7 +163,7 @@ def _running() -> set[int]:
 
 @lru_cache(4096)
 def is_installed(file: str) -> bool:
-    """Return whether a file is part of Python or of a package: it is everybody's."""
+    """Return True if a file is part of Python or of a package: it is no secret."""
     if file.startswith("<"):
         return file.startswith(_MADE)
     torch = getattr(sys.modules.get("torch"), "__file__", None) or _LIBRARY
@@ -227,7 +227,7 @@ def _texts_of(items: Iterable[object], depth: int, keys: bool = False) -> Iterat
 
 
 def _content(value: object) -> object:
-    """Return what a cell holds: an argument that an inner function uses is in one."""
+    """Return the content of a cell, None if empty; any other value as it is."""
     if type(value) is not CellType:
         return value
     try:

@@ -105,7 +105,7 @@ def note_metadata(recorder: Recorder, state: Any) -> None:
 
 
 def _callable(function: Any) -> str | None:
-    """Return what a function is called; a partial object goes by what it holds."""
+    """Return the qualified name of `function`, looking through `functools.partial`."""
     while function is not None and not hasattr(function, "__qualname__"):
         inner = getattr(function, "func", None)
         if inner is None:
@@ -141,7 +141,7 @@ def _output(info: Any) -> dict[str, object]:
 
 
 def _subclasses(meta: Any) -> dict[str, object]:
-    """Return those entries only that are subclasses, by position."""
+    """Return only the entries for subclasses, by position."""
     groups = {
         "inputs": meta.subclass_inp_meta,
         "outputs": meta.subclass_fw_graph_out_meta,
@@ -206,7 +206,7 @@ def synthetic_bases(recorder: Recorder, call: Call) -> Visit:
 def _merged(positions: Iterable[Any]) -> tuple[dict[int, list[int]], list[int]]:
     """Sort inputs into bases with their views and others, as torch has done since 2.13.
 
-    Of each input: its new position, or that of its base with the view.
+    A position is the new position of the input, or a tuple with the position of its base first.
     """
     bases: dict[int, list[int]] = {}
     others: list[tuple[int, int]] = []
@@ -280,7 +280,7 @@ _expected: dict[int, tuple[weakref.ref[Any], CompileEntry]] = {}
 
 
 def expect_backward(info: Any, entry: CompileEntry) -> None:
-    """Remember whose backward this is: when it is called, nothing else may say so."""
+    """Remember the compile of a backward: when it is called, nothing else may identify it."""
     key = id(info)
     _expected[key] = (weakref.ref(info, lambda _: _expected.pop(key, None)), entry)
 
@@ -297,7 +297,7 @@ def autograd_function(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    """Remember whose autograd function AOTAutograd made, by its AOTConfig."""
+    """Remember the compile of an autograd function that AOTAutograd made, by its AOTConfig."""
     config = getattr(args[0], "aot_config", None) if args else kwargs.get("aot_config")
     is_known = recorder.spans.top is not None or current_context() is not None
     # Outside of Dynamo its stages are over by now, and the next compile has not begun.
@@ -336,7 +336,7 @@ def late_backward(recorder: Recorder, call: Call) -> Visit:
 def _compile_backward(
     owner: Any, entry: CompileEntry, original: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Return what stands in for the compiler of a backward, for the one call that it gets."""
+    """Compile a backward at its first call, in place of its compiler, and return the result."""
     owner.bw_compiler = original
     recorder = attach.active()
     span = None if recorder is None or recorder.busy else _enter(recorder, entry)

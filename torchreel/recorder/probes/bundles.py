@@ -39,9 +39,7 @@ PROBES: tuple[Probe, ...] = ()
 
 
 def before(recorder: Recorder, call: Call, entry: CompileEntry) -> Bundle | None:
-    """Return a frame is about to be compiled: keep it, if all are kept (the process may die in
-    it).
-    """
+    """Keep a frame that is about to be compiled, if all are kept: the process may die in it."""
     return _keep(recorder, call, entry) if recorder.options.settings.frames == "all" else None
 
 

@@ -79,7 +79,7 @@ def _note_outcome(recorder: Recorder, found: Any, error: BaseException | None) -
 
 
 def _states(local_state: Any) -> dict[str, object]:
-    """Return what a rank saw, by Source; a copy, for torch goes on writing into it."""
+    """Return a copy of a rank's automatic-dynamic state, by Source: torch goes on writing to it."""
     return {str(name): _entry(entry) for name, entry in local_state.automatic_dynamic.items()}
 
 
@@ -88,7 +88,7 @@ def _entry(entry: Any) -> dict[str, object]:
 
 
 def _cell(value: Any) -> object:
-    """Return a number, or what stands for one: AutoDynamic, AutoUnset, InferStride."""
+    """Return a number, or the spelling of a placeholder: AutoDynamic, AutoUnset, InferStride."""
     if isinstance(value, tuple):
         return tuple(_cell(item) for item in value)
     kind = type(value).__name__

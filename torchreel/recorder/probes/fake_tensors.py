@@ -90,7 +90,7 @@ _Memo = tuple[Any, Any, Any]
 
 
 class _Running:
-    """An operator under way: what the counters have said about it so far."""
+    """An operator under way: its outcome in the cache, as far as the counters show it."""
 
     __slots__ = ("memo", "op", "outcome", "reason")
 
@@ -110,7 +110,7 @@ class _Thread(threading.local):
         self.failed = Written()
 
     def look(self, mode: Any) -> None:
-        """Credit what the counters have counted since the last look to the innermost operator."""
+        """Credit the counts since the last look to the innermost operator."""
         top = self.running[-1]
         if mode.cache_hits != self.hits:
             top.outcome = "hit"
@@ -141,9 +141,7 @@ _here = _Thread()
 
 @cache
 def _describe() -> ModuleType:
-    """Return what is not loaded before something is compiled; to import it anew takes half a
-    look.
-    """
+    """Return the module `describe`, loaded at the first compile and kept: an import is slow."""
     from torchreel.recorder.event_log import describe
 
     return describe
@@ -198,7 +196,7 @@ def _dispatched(
 
 
 def _settle(running: _Running, mode: Any) -> None:
-    """Take an operator off the stack, and whatever a failed hook has left above it."""
+    """Take an operator off the stack, and all above it that a failed hook has left."""
     while _here.running and _here.running[-1] is not running:
         _here.running.pop()
     if _here.running:
@@ -207,7 +205,7 @@ def _settle(running: _Running, mode: Any) -> None:
 
 
 def _note_failure(recorder: Recorder, name: str, error: BaseException, during: str) -> None:
-    """Once, at the innermost operator: the same exception passes all those around it."""
+    """Note an exception once, at the innermost operator: it passes all those around it."""
     if not isinstance(error, Exception) or error in _here.failed:
         return
     _here.failed.add(error)

@@ -94,7 +94,7 @@ _TENSOR_GUARD = "tensor '"
 
 
 class _Here(threading.local):
-    """The state of one thread: what it has seen of the current frame."""
+    """The state of one thread: the current frame and its guard failures."""
 
     def __init__(self) -> None:
         self.code: tuple[str, str, int] | None = None
@@ -162,7 +162,7 @@ def _reasons(recorder: Recorder, call: Call) -> Visit:
 
 
 def _count(entries: Any) -> int:
-    """Return how many entries a cache has: a list, or in torch 2.12 the first of a chain."""
+    """Return the number of entries of a cache: a list, or in torch 2.12 the first of a chain."""
     if isinstance(entries, list):
         return len(entries)
     count = 0
@@ -196,7 +196,7 @@ def _reason(recorder: Recorder, call: Call) -> Visit:
 
 
 def _code_part(part: str) -> str:
-    """Return the code of a verbose code part: what follows says where in torch it was made."""
+    """Return the code of a verbose code part, without the comment on its origin in torch."""
     return part.partition("  # ")[0].rstrip()
 
 

@@ -187,7 +187,7 @@ def _guarded(guard: Any, facts: _Facts) -> object:
 
 
 def describe(found: object) -> str | None:
-    """Return an object as far as a name can say it; no text of its own."""
+    """Return the qualified name of an object or its class, and its place; None for None."""
     if isinstance(found, FunctionType):
         module = f"{found.__module__}." if found.__module__ else ""
         return f"{module}{found.__qualname__} {_place(found.__code__)}"
@@ -205,8 +205,9 @@ def _place(code: CodeType) -> str:
 
 
 def _arguments(create: partial[Any]) -> dict[str, object] | None:
-    """Return what a guard of a parametrised type was made with; the guarded object itself is
-    left out.
+    """Return the plain arguments of a guard's partial by position or name; None if there are none.
+
+    The guarded object itself is left out.
     """
     given = {str(number): value for number, value in enumerate(create.args)} | create.keywords
     plain = {name: value for name, value in given.items() if _is_plain(value)}

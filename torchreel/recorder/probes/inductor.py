@@ -54,7 +54,7 @@ ATTACH_POINTS = (
 
 
 def partition_of(kwargs: dict[str, object]) -> str:
-    """Return which AOT graph the keyword arguments of Inductor speak of."""
+    """Return the partition of the AOT graph for which Inductor was called with these keywords."""
     if kwargs.get("is_backward"):
         return "backward"
     return "inference" if kwargs.get("is_inference") else "forward"

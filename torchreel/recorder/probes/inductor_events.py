@@ -75,7 +75,7 @@ Signature = tuple[tuple[str, str], ...]
 
 
 def signature(gm: Any) -> Signature:
-    """Return what tells whether passes changed a graph: each node by name, and what it computes."""
+    """Return a signature that passes change with the graph: name and operation of each node."""
     return tuple(
         (node.name, f"{node.op} {node.target} {node.args} {node.kwargs}") for node in gm.graph.nodes
     )
@@ -84,7 +84,7 @@ def signature(gm: Any) -> Signature:
 def note_family(
     recorder: Recorder, name: str, before: Signature, gm: Any, *, partition: str | None = None
 ) -> bool:
-    """Return what a family of passes did to a graph; returns whether it changed."""
+    """Note the changes that a family of passes made to a graph; return True if there are any."""
     after = signature(gm)
     old, new = {name for name, _ in before}, {name for name, _ in after}
     recorder.note(

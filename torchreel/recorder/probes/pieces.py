@@ -55,7 +55,7 @@ _STANDALONE, _FX, _MAIN, _AOT = range(4)
 
 
 class _Entry(NamedTuple):
-    """One of the entries, and where its arguments hold what is compiled."""
+    """One of the entries, and the arguments that hold the graph module and its inputs."""
 
     level: int
     name: str
@@ -66,7 +66,7 @@ class _Entry(NamedTuple):
     def arguments(self, call: Call) -> tuple[Any, Sequence[Any]]:
         """Return the graph module and its inputs.
 
-        Where inputs are lists, torch wraps the graph module in one that takes what is in them.
+        If inputs are lists, torch wraps the graph module in one that takes their items.
         """
         from torchreel.torch_compat.fx import within_wrapper
 
@@ -187,7 +187,7 @@ def _name(gm: Any, known: _Known | None) -> str:
 
 
 def _label(name: str, sizes: Mapping[str, object]) -> str:
-    """Return how a piece is listed: `submod_0 [s77=4]`, `submod_0 [s77=2..]`."""
+    """Return the label of a piece in listings: `submod_0 [s77=4]`, `submod_0 [s77=2..]`."""
     given = ", ".join(f"{symbol}={_spelled(size)}" for symbol, size in sizes.items())
     return f"{name or 'piece'} [{given}]" if given else name or "piece"
 
@@ -210,7 +210,7 @@ def _sizes(gm: Any, inputs: Sequence[Any]) -> dict[str, object]:
 
 
 def _take(recorder: Recorder, entry: _Entry, call: Call, gm: Any, inputs: Sequence[Any]) -> None:
-    """Take the checkpoint of a piece: at Inductor's entry, or at that of AOTAutograd alone."""
+    """Take the checkpoint of a piece, at the entry of Inductor or of AOTAutograd alone."""
     from torchreel.formats.checkpoints import split_graphs
 
     with fail_open("checkpoint of a piece"):
@@ -247,7 +247,7 @@ def _settings(call: Call) -> dict[str, Any]:
 
 
 def _note_artifact(recorder: Recorder, result: Any) -> None:
-    """Note the keys under which caches have what standalone_compile returned."""
+    """Note the cache keys of the artifact that standalone_compile returned."""
     artifacts = getattr(result, "_artifacts", None)
     if not isinstance(artifacts, tuple):
         return
@@ -270,7 +270,7 @@ def _made(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    """A graph module that calls others: those are its parts (`split_module` makes such a one)."""
+    """Note the submodules of a graph module as its parts (`split_module` makes such a one)."""
     from torch.fx import GraphModule
 
     if error is None:

@@ -144,7 +144,7 @@ def _frames(error: Exception) -> Iterator[FrameType]:
 
 
 def _forbids(frame: FrameType) -> bool:
-    """Return whether Dynamo raises here that it was not to compile a frame."""
+    """Return True if Dynamo raises in this frame because it may not compile another one."""
     code = frame.f_code
     return code.co_name == "fail_callback" and code.co_filename.endswith("_dynamo/eval_frame.py")
 
@@ -181,7 +181,7 @@ _BACKWARDS: dict[str, Callable[[FrameType], Any]] = {
 
 
 def _backward_compiler(function: Any) -> Any:
-    """Find what compiles a backward, in the closures of AOTAutograd's functions that run it."""
+    """Find the compiler of a backward in the closures of AOTAutograd's functions that run it."""
     if isinstance(function, partial):  # in a context of its own
         function = function.args[0]
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
@@ -192,7 +192,10 @@ def _backward_compiler(function: Any) -> Any:
 
 
 def _of_backward(frame: FrameType) -> tuple[CompileEntry, str] | None:
-    """Return whose backward AOTAutograd runs in a frame, and whether to differentiate it again."""
+    """Return the compile whose backward AOTAutograd runs in a frame, and the partition; else None.
+
+    The partition is `DOUBLE_BACKWARD` where the backward is to be differentiated again.
+    """
     name = frame.f_code.co_qualname.rpartition("<locals>.")[2]
     if name not in _BACKWARDS:
         return None
@@ -206,7 +209,7 @@ def _of_backward(frame: FrameType) -> tuple[CompileEntry, str] | None:
 
 
 def _of_repeated_backward(frames: list[FrameType]) -> tuple[CompileEntry, str, str] | None:
-    """Return whose backward was refused because the program keeps its graph (`retain_graph`).
+    """Return the compile whose backward was refused because the program keeps its graph.
 
     AOTAutograd checks that itself, where the backward has donated buffers.
     """
@@ -224,7 +227,7 @@ def _of_repeated_backward(frames: list[FrameType]) -> tuple[CompileEntry, str, s
 
 
 def _of_frame(frame: FrameType) -> tuple[CompileEntry, str] | None:
-    """Return whose compiled code a frame runs, and which partition; None where it runs none."""
+    """Return the compile whose code a frame runs, and the partition; None if it runs none."""
     if (found := _of_backward(frame)) is not None:
         return found
     name = frame.f_code.co_qualname
@@ -241,7 +244,7 @@ def _install(
     result: Any,
     error: BaseException | None,
 ) -> None:
-    """Remember what a frame calls as its compiled graph, whatever the backend returned."""
+    """Remember the compiled graph that a frame calls, whatever the backend returned."""
     name, value = args[1:3]
     if error is None and name.startswith(_GRAPH_NAME):
         compiled = getattr(value, "_torchdynamo_orig_callable", None)

@@ -224,7 +224,7 @@ def _produced(
 
 
 def _boundary(recorder: Recorder, checkpoint: tuple[str, str, int] | None) -> None:
-    """Note what has changed outside of calls, where a stage ends or a checkpoint is taken."""
+    """Note changes of ShapeEnvs outside of calls, where a stage ends or a checkpoint is taken."""
     for shadow in registry.recent(recorder):
         env = shadow.env()
         if env is not None and shadow.call is None:

@@ -360,7 +360,7 @@ def _aliasing(
 
 
 def _checker(module: str) -> Any:
-    """Return what notes the check of one operator's module."""
+    """Return the probe that notes the check of one operator's module."""
 
     def check(
         recorder: Recorder,

@@ -50,11 +50,10 @@ EVENTS: Events = {
 
 
 def _unprintable(args: tuple[Any, ...]) -> str | None:
-    """Return what to say of metadata with a tensor that would compute its text, in the middle
-    of tracing.
+    """Return a placeholder for metadata that can't be printed while tracing; None if it can be.
 
-    A wrapper subclass without a text of its own is printed by its values: torch's operators would
-    run on what is traced, and where values are asked for, the compile would fail.
+    A wrapper subclass without a `__repr__` of its own is printed by its values: torch's operators
+    would run on a traced tensor, and where values are read, the compile would fail.
     """
     handlers = sys.modules[LOGGER.module].trace_log.handlers
     if not all(isinstance(handler, TraceHandler) for handler in handlers):
@@ -122,7 +121,7 @@ class TraceHandler(logging.Handler):
                 _receive(recorder, record, metadata)
 
     def _begin(self, recorder: Recorder, metadata: Mapping[str, object]) -> None:
-        """Before the first record: what torch explained to nobody, or to an earlier recording."""
+        """Note, before the first record, the strings that torch's trace had numbered by then."""
         row = recorder.event_log.recording
         if self._begun is row:
             return

@@ -67,10 +67,10 @@ def _rule(text: str, pattern: bytes) -> Rule:
 
 
 def replaced(rule: Rule, data: bytes, by: bytes = HOME) -> bytes:
-    """Return what `pattern.sub` gives, looking only around the anchor, which is in or before
-    each match.
+    """Return the result of `pattern.sub`, with a search only around the anchor of each match.
 
-    A pattern that begins by looking behind is tried at each byte otherwise: 80 ms for a checkpoint.
+    The anchor is in or before a match. A pattern that begins with a lookbehind is otherwise tried
+    at each byte: 80 ms for a checkpoint.
     """
     anchor, pattern = rule
     compiled = _compiled(pattern)

@@ -83,7 +83,7 @@ _NO_VALUE = lazy(
 
 
 class Redactor:
-    """Takes secrets out of text, by the rules and by what this process knows to be one."""
+    """Takes secrets out of text, by the rules and by the secrets that this process knows."""
 
     def __init__(
         self, rules: Rules, environ: Mapping[str, str] | None = None, argv: Sequence[str] = ()
@@ -109,13 +109,11 @@ class Redactor:
                     self._learn_program(program)
 
     def text(self, text: str) -> str:
-        """Return `text` (of a column) without what is nobody's business."""
+        """Return `text` (of a column) without secrets."""
         return self._short(text, self._version) if len(text) < 400 else self._text(text)
 
     def _text_as_of(self, text: str, version: int) -> str:
-        """Return a text as redacted with what was known then: another thread may learn
-        meanwhile.
-        """
+        """Return a text redacted by the secrets of `version`: another thread may learn more."""
         return self._text(text)
 
     def _forget_texts(self) -> None:
@@ -133,7 +131,7 @@ class Redactor:
     def data(self, data: bytes) -> bytes:
         """Return the bytes of a blob, redacted.
 
-        Raises Withheld for a secret in what is no text.
+        Raises Withheld for a secret in bytes that are no text.
         """
         if self.is_off:
             return data
@@ -160,12 +158,12 @@ class Redactor:
                 self._forget_texts()
 
     def learn(self, values: Iterable[str]) -> None:
-        """Take these out from now on."""
+        """Redact these from now on."""
         if max([self._known.add(value) for value in values], default=False):
             self._forget_texts()
 
     def learn_texts(self, messages: Sequence[str], constants: Iterable[str]) -> None:
-        """For the level `all`: what the program says in exceptions, and the texts in its code."""
+        """Learn, for the level `all`, texts of the program's exceptions and code."""
         if self.is_strict:
             new = self.strict.learn((*messages, *constants))
             said = (text for text in messages if " " in text.strip())
@@ -173,7 +171,7 @@ class Redactor:
                 self._forget_texts()
 
     def learn_from(self, file: str) -> None:
-        """Take out what the source in that file gives the name of a secret."""
+        """Redact the values that the source in that file gives to names of secrets."""
         source = _source(file)
         if source:
             self._without_secrets(source)
@@ -216,7 +214,7 @@ class Redactor:
         return Strict()
 
     def _document(self, data: bytes, places: Sequence[tuple[int, bytes]]) -> bytes:
-        """Return a JSON document, in which only the strings around what was found are looked at."""
+        """Return a JSON document, redacted in the strings around the found words."""
         if self._patterns:
             data = self._by_patterns(data, True)
             places = self._words.places(data)
@@ -247,7 +245,7 @@ class Redactor:
             self.learn(text for name, text in inputs if SECRET_NAME.search(name))
 
     def keep_words_of(self, data: bytes) -> None:
-        """Keep what the compiler needs of a graph document, whatever name stands before it."""
+        """Keep the words that the compiler needs of a graph document, in any context."""
         from torchreel.formats.graphs import vocabulary
 
         with suppress(ValueError):
@@ -275,7 +273,7 @@ class Redactor:
         return self._without_secrets(text)
 
     def _by_patterns(self, data: bytes, may_be_document: bool) -> bytes:
-        """Without what the user's own patterns match.  Raises Withheld for a broken document."""
+        """Remove matches of the user's own patterns.  Raises Withheld for a broken document."""
         if may_be_document and any(p.search(data) for p in self._patterns):
             everywhere = (match.start() + 1 for match in re.finditer(rb'"(?:[^"\\]|\\.)*+"', data))
             if documents.is_document(data):
@@ -320,7 +318,10 @@ class Redactor:
         return self._known.is_cleared(unescaped(found))
 
     def _learn(self, found: bytes) -> bool:
-        """Return a value may come again without its name: in bytecode, or in a message."""
+        """Learn a value, which may come again without its name; return True if it was new.
+
+        It comes again in bytecode, or in a message.
+        """
         value = unescaped(found)
         if name_strength.is_name(value):  # `credentials=("token", "x")`: it is in other places, too
             return False
@@ -333,7 +334,7 @@ class Redactor:
 
 
 def _source(file: str) -> bytes:
-    """Return the source in a file, or what was typed into a notebook or a prompt."""
+    """Return the source in a file, or the text typed into a notebook or a prompt."""
     with suppress(OSError), open(file, "rb") as source:
         return source.read(_MOST_SOURCE)
     typed = linecache.cache.get(file, ())
@@ -351,7 +352,7 @@ def _without(text: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
 
 
 def _joined(text: bytes, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """Yield what was found, and strings next to one another as the one that they make."""
+    """Yield each found string, and the joined text of strings next to one another."""
     whole, before = b"", 0
     for start, end in sorted(spans):
         if start >= end:
@@ -403,7 +404,7 @@ def _entropy(text: bytes) -> float:
 
 
 def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:
-    """Return what this process was given under a name that says that it is secret."""
+    """Return the values that this process got under names of secrets, or as passwords in URLs."""
     values = {value for name, value in environ.items() if SECRET_NAME.search(name)}
     values |= {found for text in (*environ.values(), *argv) for found in _IN_URL.findall(text)}
     hidden = False
@@ -419,9 +420,7 @@ def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:
 
 
 def _is_setting(value: str) -> bool:
-    """Return a path, a word or a number is what a variable like SSH_AUTH_SOCK or TOKENIZERS_...
-    holds.
-    """
+    """Return True for a path, a word or a number, as in SSH_AUTH_SOCK or TOKENIZERS_..."""
     if value.isdigit() or value.lower() in ("default", "enabled", "disabled"):
         return True
     return value.startswith(("/", "~", "./"))

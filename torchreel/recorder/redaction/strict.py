@@ -51,7 +51,7 @@ class Strict:
         self._string = lru_cache(4096)(self._string_of)
 
     def learn(self, texts: Iterable[str]) -> bool:
-        """Take out of prose what the program has as texts in its code, or says in exceptions."""
+        """Learn texts of code and messages, to redact them in prose; return True if any is new."""
         new = [self._constants.add(text, where) for text in texts if (where := _place(text))]
         if any(new):
             self._string.cache_clear()
@@ -63,9 +63,7 @@ class Strict:
             self._string.cache_clear()
 
     def without_constants(self, data: bytes) -> bytes:
-        """Return a text without those that the program has as texts, before one loses a part of
-        it.
-        """
+        """Return a text without the texts of the program, before one of them loses a part."""
         data = strict_text.without_stacks(data)
         return self._constants.removed_from(data) if b" " in data else data
 
@@ -74,7 +72,7 @@ class Strict:
         return strict_text.text(self._constants.removed_from(data), numbers=numbers)
 
     def document(self, data: bytes) -> bytes:
-        """Return a JSON document without them; what is none is text."""
+        """Return a JSON document without them; any other bytes as text."""
         if data.startswith(_HEAD) and data.endswith(_TAIL):  # events: a document a line
             lines = data.removeprefix(_HEAD).removesuffix(_TAIL).split(_BETWEEN)
             if all(map(documents.is_document, lines)):
@@ -137,7 +135,7 @@ class _Walk:
 
     @staticmethod
     def _scalar(source: Any, kind: Any, expr: Any, number: Any) -> list[Any]:
-        """Return a number without a symbol is the program's alone."""
+        """Redact a number without a symbol: it is the program's alone."""
         return [source, kind, expr, _MARK if expr is None else number]
 
     def _value(self, value: Any, key: str, numbers: bool) -> Any:
@@ -178,7 +176,7 @@ class _Walk:
         return self._strict.string(name, numbers) if "'" in name or '"' in name else name
 
     def _node(self, node: Mapping[str, Any], numbers: bool) -> dict[str, Any]:
-        """Return a node of a graph: text for an operator of the program's own is the program's."""
+        """Return a node, redacted: all text in a call of an operator of the program goes."""
         from torchreel.formats.graphs import vocabulary
 
         found = {
@@ -193,7 +191,7 @@ class _Walk:
         return found
 
     def _key(self, key: object) -> str:
-        """Return which key of the program's dictionary, but not what."""
+        """Return a pseudonym for a key of the program's dictionary, the same for the same key."""
         return self._keys.setdefault(repr(key), f"<redacted {len(self._keys) + 1}>")
 
 

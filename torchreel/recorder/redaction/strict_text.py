@@ -131,7 +131,7 @@ def _without_strings(data: bytes, found: Iterable[Literal]) -> bytes:
 
 
 def _kept(data: bytes, literal: Literal, generated: bool) -> bytes:
-    """Return what is left of a string: nothing, but for what torch itself writes between quotes."""
+    """Return the rest of a string: empty except for the text that torch itself quotes."""
     inner = data[literal.inner : literal.inner_end]
     if not inner or _compiled(ANNOTATION).fullmatch(inner):
         return inner
@@ -141,7 +141,7 @@ def _kept(data: bytes, literal: Literal, generated: bool) -> bytes:
 
 
 def _is_small(literal: Literal) -> bool:
-    """Return one digit says nothing, and is a position more often than not."""
+    """Return True for one digit: it says nothing, and is a position more often than not."""
     return literal.end - literal.start == 1
 
 

@@ -37,7 +37,7 @@ def _nothing() -> Sequence[Sequence[object]]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """More results of eager mode, by which an error is told from rounding and arbitrary values."""
+    """More results of eager mode, which separate an error from rounding and arbitrary values."""
 
     exact: Sequence[object] | None = None
     """The results in float64."""
@@ -69,7 +69,7 @@ def _tolerances(value: torch.Tensor) -> tuple[float, float]:
 def _is_rounding(
     one: torch.Tensor, other: torch.Tensor, wrong: torch.Tensor, index: int, evidence: Evidence
 ) -> bool:
-    """Return whether a difference is as small as those that eager's own rounding makes.
+    """Return True if a difference is as small as those that eager's own rounding makes.
 
     Either the compiled result is hardly further from the one in float64 than eager's is; or eager,
     with noise of the size of a rounding error in every step, comes as far from itself. The latter
@@ -99,7 +99,7 @@ def _agree(exact: torch.Tensor, one: torch.Tensor, near: torch.Tensor) -> bool:
 def _is_explained(
     value: torch.Tensor, one: torch.Tensor, near: torch.Tensor, index: int, evidence: Evidence
 ) -> bool:
-    """Return True if noise moves eager's result as far as that value is from it, or nearly."""
+    """Return True if noise moves eager's result at least about as far as `value` is from it."""
     spread = max((_spread(run, one, near) for run in _runs(one, index, evidence)), default=0.0)
     return spread > 0 and _finite_error(value, one, near) <= _WORSE_THAN_NOISE * spread
 
@@ -118,7 +118,7 @@ def _runs(one: torch.Tensor, index: int, evidence: Evidence) -> list[torch.Tenso
 
 
 def _spread(run: torch.Tensor, one: torch.Tensor, near: torch.Tensor) -> float:
-    """Return how far noise moves a value; infinity alone is as large as the smallest number."""
+    """Return the largest finite difference that noise makes; ulp(0) if only inf or NaN moved."""
     error = _finite_error(run, one, near)
     moved = bool(unequal(run, one)[near].any())
     return error or (math.ulp(0.0) if moved else 0.0)
@@ -189,7 +189,7 @@ def largest_error(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def at(values: Sequence[object] | None, index: int, like: torch.Tensor) -> torch.Tensor | None:
-    """Return the value at that place, if it is a tensor of the same size."""
+    """Return `values[index]` if it is a tensor of the size of `one`; else None."""
     value = values[index] if values is not None and index < len(values) else None
     if not isinstance(value, torch.Tensor) or value.shape != like.shape:
         return None

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedFrame:
-    """The frame's code as a function, and what it was called with.
+    """The frame's code as a function, and the arguments of its call.
 
-    Tensors have the recorded sizes, strides and storages, and invented values.  `missing` says what
-    the bundle lacks, `notes` what is not the same here as where it was recorded.
+    Tensors have the recorded sizes, strides and storages, and invented values.  `missing` names the
+    parts that the bundle lacks, `notes` the differences between this process and the recorded one.
     """
 
     function: FunctionType
@@ -145,7 +145,7 @@ def _without(compile: Compile, row: FrameBundle | None) -> str:
 
 
 def _parsed(document: bytes) -> Mapping[str, Json]:
-    """Return what stands beside the pickle; of older bundles, the tensors alone."""
+    """Return the document stored beside the pickle; older bundles have only a list of tensors."""
     try:
         found = parse_json(document)
     except ValueError as error:
@@ -154,7 +154,7 @@ def _parsed(document: bytes) -> Mapping[str, Json]:
 
 
 def _state_of(document: Mapping[str, Json]) -> Iterator[tuple[str, str, bytes]]:
-    """Pickles of what members of modules held: module, member and content."""
+    """Yield the stored state of module members: module, member, and the pickle of the value."""
     found = document.get("state")
     for row in found if isinstance(found, list) else ():
         if not isinstance(row, Mapping):
@@ -186,7 +186,7 @@ def _install_lines(found: Json) -> None:
 
 
 def _tensors(descriptions: Json) -> list[object]:
-    """Return values with the recorded descriptions; what shared a storage shares one again."""
+    """Return one value for each description; tensors that shared a storage share one again."""
     from torchreel.formats.tensors.synthetic import synthesise_all
 
     if not isinstance(descriptions, list):
@@ -268,8 +268,10 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(_MOVED.get(module, module), name)
 
     def persistent_load(self, number: object) -> object:
-        """Return the tensor of that number, the globals of that name, the one string like that,
-        or what stands for so many bytes of data.
+        """Return the object for a persistent id of the pickle.
+
+        An integer is the number of a tensor, a string is itself (interned), three items name the
+        globals of a module, two items stand for that many bytes of data.
         """
         if isinstance(number, str):
             return sys.intern(number)

@@ -60,8 +60,10 @@ class SequenceStep:
     source_of_nodes: bool = False
     """True if an earlier compile had made the source of pytree's classes, and has its guard."""
     entries: Sequence[tuple[str, str]] = ()
-    """The compiles whose code could not be reused, in the order in which they were asked, and why
-    it was void, if an object was gone."""
+    """The compiles whose code could not be reused, in the order in which Dynamo checked them.
+
+    With each, the reason why its entry was void, if an object was gone; else ''.
+    """
     operators: Mapping[str, Json] = field(default_factory=dict)
     """Descriptions of operators that torch does not define, by their names.  A stand-in is made of
     one that the bundle does not have, as of an operator of a `torch.library.Library`."""
@@ -236,7 +238,7 @@ def _trace(
 
 
 def _stand_in(step: SequenceStep, told: Told) -> None:
-    """Register what stands in for operators that neither this process nor the bundle has."""
+    """Register stand-ins for the operators that neither this process nor the bundle defines."""
     from torchreel.formats.operators import stand_ins
 
     try:
@@ -257,7 +259,7 @@ def _patterns(step: SequenceStep) -> AbstractContextManager[None]:
 def _loaded(bundle: Any) -> LoadedFrame:
     """Return the frame of a bundle.
 
-    Raises `UnsupportedError` for what the program's code raises then.
+    Raises `UnsupportedError` if the program's code raises an exception during the loading.
     """
     import torch
 
@@ -277,7 +279,7 @@ def _loaded(bundle: Any) -> LoadedFrame:
 def _stopping(
     step: SequenceStep, request: FrameRequest, frame: LoadedFrame, report: FrameReport
 ) -> Iterator[None]:
-    """Stop where the request says, if it does; whether it did is in the report."""
+    """Stop at the place in the request, if there is one; the report has the stop."""
     from torchreel.recorder.attach import active
 
     recorder = active()
@@ -297,7 +299,7 @@ def _stopping(
 
 
 def _objects(frame: LoadedFrame) -> dict[str, Any]:
-    """Return what a prompt shows of a frame."""
+    """Return the objects of a frame that a prompt offers, by name."""
     from torchreel.torch_compat import fake_tensors
 
     mode = fake_tensors.current_fake_mode()

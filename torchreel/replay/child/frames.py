@@ -116,7 +116,7 @@ def trace(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: 
 
 
 def run(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: Any) -> object:
-    """Call `torch.compile` on a function and run what comes of it."""
+    """Call `torch.compile` on a function and run the compiled code."""
     if call.exported:
         return function(*frame.args, **frame.kwargs)
     set_seen_sizes(call.sizes, function.__code__, function.__closure__)
@@ -132,7 +132,7 @@ def _call(function: Callable[..., Any], frame: LoadedFrame) -> object:
 
 
 def compiled(function: FunctionType, call: FrameCall, backend: Any) -> Callable[..., Any]:
-    """Return what the program's `torch.compile` returned."""
+    """Return `function` wrapped by `torch.compile`, with the arguments of the recorded call."""
     options: dict[str, Any] = {
         str(entry["key"]): values.decode_value(entry["value"], _no_leaf)  # type: ignore[call-overload,index]
         for entry in (call.options if backend == "inductor" else ())

@@ -31,11 +31,11 @@ OPTION = "options."
 
 
 def kept(doc: CheckpointDoc, *, trust: bool) -> dict[str, Callable[[], object]]:
-    """Return what loads each of the program's own objects, by name; nothing without trust.
+    """Return a loader for each of the program's own objects, by name; nothing without trust.
 
     Names are those of config entries (`inductor.post_grad_custom_post_pass`), of options
-    (`options.NAME`), of classes (`subclass.NAME`), and `backend`.  To load one raises
-    `UnsupportedError` where that can't be.
+    (`options.NAME`), of classes (`subclass.NAME`), and `backend`.  A loader raises
+    `UnsupportedError` if its object can't be loaded.
     """
     table = doc.extra.get(KEY)
     if not trust or not isinstance(table, Mapping):

@@ -43,7 +43,7 @@ def is_piece(doc: CheckpointDoc) -> bool:
 
 
 def compiles_apart(doc: CheckpointDoc) -> bool:
-    """Return True if the sizes of the inputs are all that is known of sizes."""
+    """Return True if the piece knows no sizes but those of its inputs (`ignore_shape_env`)."""
     settings = doc.extra.get(KEY)
     return isinstance(settings, Mapping) and bool(settings.get("ignore_shape_env"))
 
@@ -62,9 +62,9 @@ def traced_with(doc: CheckpointDoc) -> Mapping[str, Json] | None:
 
 
 def backend(doc: CheckpointDoc) -> Callable[..., Any]:
-    """Return what compiles the graph of a piece, given the graph and its inputs.
+    """Return the function that compiles the graph of a piece, given the graph and its inputs.
 
-    Raises UnsupportedError where the program gave code of its own that decides what is compiled.
+    Raises UnsupportedError if code of the program decides what is compiled.
     """
     settings = doc.extra.get(KEY)
     assert isinstance(settings, Mapping)
@@ -85,9 +85,7 @@ def backend(doc: CheckpointDoc) -> Callable[..., Any]:
 def _given(
     doc: CheckpointDoc, settings: Mapping[str, Json], inputs: Sequence[object]
 ) -> list[object]:
-    """Return the inputs; those that were real tensors for AOTAutograd to make symbols of are so
-    again.
-    """
+    """Return the inputs, with real tensors in place of those that AOTAutograd makes symbols of."""
     real = settings.get(REAL)
     if not isinstance(real, list):
         return list(inputs)
@@ -99,7 +97,7 @@ def _given(
 
 
 def _whole(value: object) -> object:
-    """Return a tensor that is no view, where it can be one: there would be symbols for its base."""
+    """Return a copy of a view if its layout stays the same: there would be symbols for its base."""
     if not isinstance(value, torch.Tensor) or not value._is_view():
         return value
     copy = value.detach().clone()

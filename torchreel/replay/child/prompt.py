@@ -172,7 +172,7 @@ class _EventLog:
         return f"@{seq} {event}{other}"
 
     def where(self) -> str:
-        """Return what the last event was."""
+        """Return a line for the last event of the replay; 'nothing' before the first."""
         happened = self._stops.happened
         return self.line(happened[-1]) if happened else "nothing"
 

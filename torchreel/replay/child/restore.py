@@ -205,8 +205,9 @@ def _request(
 def _decoder_of_graph(
     doc: CheckpointDoc, mode: FakeTensorMode, table: Mapping[str, sympy.Symbol]
 ) -> Decoder:
-    """Return what rebuilds the values in a graph: of the inputs' ShapeEnv, or of one of their
-    own.
+    """Return the decoder for the values in a graph.
+
+    They belong to the ShapeEnv of the inputs, or to one of their own (`pieces.traced_with`).
     """
     traced = pieces.traced_with(doc)
     if traced is None:
@@ -218,13 +219,13 @@ def _decoder_of_graph(
 
 
 def stand_in_for(doc: CheckpointDoc) -> tuple[str, ...]:
-    """Register what stands in for operators that this process lacks; returns their names."""
+    """Register stand-ins for the operators that this process lacks; return their names."""
     table = doc.extra.get(OPERATORS) or operators_of([doc.graph])
     return stand_ins.register(table)
 
 
 def _check_kernels(graph: GraphModule) -> None:
-    """Refuse a graph that calls what is no data: a Triton kernel by its number in a process."""
+    """Refuse a graph that calls Triton kernels by number, which is valid in one process only."""
     calls = fx.kernel_calls(graph)
     if calls:
         raise UnsupportedError(
@@ -375,9 +376,9 @@ def execute(doc: CheckpointDoc, compiled: object) -> tuple[object, list[object]]
 
 
 def results_of(doc: CheckpointDoc, function: object = None) -> list[object]:
-    """Return what a compiled graph (or the graph as it is) returns for synthesised inputs.
+    """Return the results of a compiled graph (by default the graph itself) on synthesised inputs.
 
-    And what it leaves in them: a graph may write to its inputs.
+    The inputs follow the results, as they are after the call: a graph may write to its inputs.
     """
     function = restore(doc).graph if function is None else function
     inputs = _real_inputs(doc)
@@ -391,7 +392,7 @@ def _real_inputs(doc: CheckpointDoc) -> list[object]:
 
 
 def _call(doc: CheckpointDoc, function: object, inputs: list[object]) -> object:
-    """Call a graph: what Inductor compiled takes one list, what Dynamo calls takes arguments."""
+    """Call a graph: Inductor's code takes one list, code that Dynamo calls takes arguments."""
     assert callable(function)
     boxed = doc.entry == "aot" and not isinstance(function, GraphModule)
     return function(inputs) if boxed else function(*inputs)

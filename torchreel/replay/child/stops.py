@@ -144,7 +144,7 @@ class _Noted:
 
 @contextmanager
 def watching(recorder: Recorder, stops: Stops | None) -> Iterator[None]:
-    """Let `stops` see what the recorder notes."""
+    """Let `stops` see each event that the recorder notes."""
     recorder.watcher = stops
     try:
         yield
@@ -153,7 +153,7 @@ def watching(recorder: Recorder, stops: Stops | None) -> Iterator[None]:
 
 
 def parse(data: Mapping[str, Any]) -> Sought:
-    """Return what was sought, from a request."""
+    """Return the place to stop at, parsed from the data of a request."""
     target = data["target"]
     return Sought(**{**data, "target": None if target is None else Target(**target)})
 

@@ -41,9 +41,7 @@ _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 def likely(
     recorded: tuple[Store, Compile], replayed: tuple[Store, Compile | None], first: str
 ) -> str:
-    """Return what may have made the difference; `first` is the kind of the first diverging
-    event.
-    """
+    """Return the likely causes of a divergence, or ''; `first` is the diverging event's kind."""
     return "; ".join(_causes(recorded, replayed, first))
 
 
@@ -99,7 +97,7 @@ def _config(recorded: tuple[Store, Compile], replayed: tuple[Store, Compile]) ->
 
 
 def _at_checkpoints(store: Store, compile: Compile) -> list[dict[tuple[str, str], bytes]]:
-    """Return the config in each of a compile's checkpoints: what a replay restores."""
+    """Return the config in each of a compile's checkpoints, which a replay restores."""
     found = []
     for row in queries.checkpoints(store, compile):
         try:

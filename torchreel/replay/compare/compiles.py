@@ -74,8 +74,9 @@ class Item:
 
 
 def _without_operators(document: Json) -> Json:
-    """Return a graph less what is said of the operators that it calls: where they are defined may
-    differ, and what they return stands with the nodes.
+    """Return a graph without the descriptions of its operators.
+
+    The place where an operator is defined may differ; its results are described with the nodes.
     """
     extra = document.get("extra") if isinstance(document, Mapping) else None
     if not isinstance(document, Mapping) or not isinstance(extra, Mapping):
@@ -132,7 +133,7 @@ class Question:
 
 
 def compare(recorded: Side, replayed: Side, question: Question) -> EventComparison:
-    """Compare what came after a checkpoint."""
+    """Compare everything after a checkpoint."""
     events = _events(recorded, replayed, question)
     things = _things(recorded, replayed, question)
     detail, difference = things.detail, things.difference
@@ -192,7 +193,10 @@ def _events(recorded: Side, replayed: Side, question: Question) -> EventComparis
 
 
 def _hole(store: Store, compile: Compile, divergence: Divergence | None) -> str:
-    """Return whether events are missing between the last common one and the first that differs."""
+    """Return a note on events missing before the first difference, after the last common event.
+
+    '' if none are missing.
+    """
     if divergence is None or not divergence.before:
         return ""
     last = divergence.before[-1][0]
@@ -265,7 +269,7 @@ def _cache_hits(side: Side) -> frozenset[str]:
 
 
 def _came_from_cache(row: Comparison, recorded: Mapping[Key, object], hits: frozenset[str]) -> bool:
-    """Return what the recorded compile never made, because a cache gave it the code."""
+    """Return True for things that the recorded compile never made, as a cache gave it the code."""
     if WHOLE in hits and row.recorded == 0:
         return True
     has_code = any(
@@ -298,7 +302,10 @@ def _items(side: Side, point: Point, *, cached: bool) -> dict[Key, list[Item]]:
 def _compare_items(
     key: Key, left: Sequence[Item], right: Sequence[Item], stopped: bool
 ) -> tuple[Comparison, str]:
-    """Return those in the same place; a replay that was stopped has not made the rest."""
+    """Compare the items of one key; return the counts, and the first difference as text.
+
+    A replay that was stopped has not made all of them.
+    """
     kind, stage, partition = key
     if stopped:
         left = left[: len(right)]
@@ -350,8 +357,7 @@ _RETURN = BackendReturn.kind
 
 
 def _fell_back_on(side: Side) -> tuple[Json, Json] | None:
-    """Return the exception of a backend because of which Dynamo had the program go on in eager
-    mode.
+    """Return type and message of the backend's exception after which Dynamo fell back on eager.
 
     For Dynamo that is a graph break and no failure; a replay from the graph has no Dynamo.
     """
@@ -368,7 +374,7 @@ _CALLERS = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
 
 
 def _is_same(ours: Failure, theirs: Failure, point: Point) -> bool:
-    """Return whether both are one failure; where a backend itself raised, whoever called it."""
+    """Return True if both are one failure, whichever function called the backend that raised."""
     wanted, seen = ours.signature, theirs.signature
     if point.entry == "graph":
         wanted, seen = (

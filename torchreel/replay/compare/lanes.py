@@ -65,8 +65,9 @@ class Operator:
     within: tuple[Operator, ...]
 
     def history(self, other: Operator) -> int | None:
-        """Return how often one has cached what the other worked out; None where they differ
-        otherwise.
+        """Return the number of differences that the cache explains; None if there are others.
+
+        Operators within the operator are counted too.
         """
         if self.name != other.name:
             return None
@@ -83,18 +84,18 @@ class Operator:
         return int(is_untold) + sum(count for count in counts if count is not None)
 
     def is_cached_as(self, other: Operator) -> bool:
-        """Return whether the cache has a part in both, and gave the same but for what came into
-        it first.
+        """Return True if both were looked up in the cache, and at most their strides differ.
 
-        A symbol that became a number is one in the cache: the strides of the result are numbers,
-        or products of symbols that are not told, by which of the two was worked out first.
+        A symbol that became a number is a number in the cache. The strides of a result are numbers,
+        or products of symbols that the event log leaves out, depending on which result was computed
+        first.
         """
         cached = {self.outcome, other.outcome} <= _CACHE
         return cached and _is_same_result(self.result, other.result)
 
 
 def _is_same_result(one: Json, other: Json) -> bool:
-    """Return whether results are the same but for strides that one of them does not tell."""
+    """Return True if results are the same, except for strides that one of them leaves out."""
     if one == other:
         return True
     if not isinstance(one, list) or not isinstance(other, list) or len(one) != len(other):
@@ -106,7 +107,7 @@ def _is_same_result(one: Json, other: Json) -> bool:
 
 
 def _is_tensor(result: Sequence[Json]) -> bool:
-    """Return True for a tensor: its dtype, sizes, strides (None where not told) and device."""
+    """Return True if an outline is that of a tensor: dtype, sizes, strides (or None) and device."""
     strides = result[2] if len(result) == 4 else ""
     dtype, sizes = result[:2] if len(result) == 4 else (None, None)
     told = strides is None or isinstance(strides, list)
@@ -138,13 +139,13 @@ class LogLine:
         return self.read(self.event.payload)
 
     def equals(self, other: LogLine) -> bool:
-        """Return whether both say the same, operators within operators apart."""
+        """Return True if both say the same, operators within operators apart."""
         if self.text != other.text and not self._is_cached_as(other):
             return False
         return self.event.payload == other.event.payload or self.payload == other.payload
 
     def _is_cached_as(self, other: LogLine) -> bool:
-        """Return whether both say the same but for what a cache gave in another form."""
+        """Return True if both say the same, apart from results that the cache respelled."""
         if self.operator is None or other.operator is None:
             return False
         same = self._without_result().text == other._without_result().text
@@ -161,7 +162,7 @@ class LogLine:
 
 @dataclass
 class Lane:
-    """A sequence of events whose order is fixed, and how many were set aside, by class."""
+    """A sequence of events whose order is fixed, and the number that were set aside, by class."""
 
     lines: list[LogLine] = field(default_factory=list)
     aside: Counter[str] = field(default_factory=Counter)
@@ -184,9 +185,9 @@ def lanes(
 ) -> dict[str, Lane] | None:
     """Return the lanes of a compile, by name; None if its event log lacks the checkpoint.
 
-    A `replay` begins at its checkpoint, so that everything in it is in scope, but for what was
-    `known` there (`facts_before`).  `stand_ins` are operators whose fake kernels are not the
-    recorded ones: what they answer is compared, not how they come to it.
+    A `replay` begins at its checkpoint, so every event in it is in scope, except for facts that
+    were `known` there (`facts_before`).  `stand_ins` are operators whose fake kernels are not the
+    recorded ones: their results are compared, not the operators within them.
     """
     found: dict[str, Lane] = {}
     selected = EventSelection(scope, point, excuses, began=began(point, replay=replay), known=known)
@@ -214,7 +215,7 @@ def lanes(
 
 
 def began(point: Point | None, *, replay: bool) -> bool:
-    """Return True if an event log begins at the checkpoint: that of a replay may, or may not."""
+    """Return True if an event log begins at the checkpoint; only the log of a replay can."""
     return replay and point is not None and point.entry not in TAKEN_AGAIN
 
 
@@ -235,7 +236,7 @@ def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
 
 
 def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact]:
-    """Return what is noted once only, and was before what a replay from a checkpoint does."""
+    """Return the facts known when a replay begins: earlier ones, and guards of input conversion."""
     mark = mark_of(queries.events(store, compile, MARK), point)
     before = mark.seq if mark is not None else 0
     events = itertools.chain.from_iterable(queries.events(store, compile, kind) for kind in ONCE)
@@ -316,7 +317,7 @@ class _Reader:
         lane.lines.append(self._line(event, operator, sifted.excuses))
 
     def _operator(self, event: Event, depth: int) -> Operator:
-        """Return an operator is noted when it ends, after those within it."""
+        """Return an operator with those that ran within it, which are noted before it."""
         data = event.data if isinstance(event.data, Mapping) else {}
         within: list[Operator] = []
         while self._running and self._running[-1][0] > depth:
@@ -361,7 +362,7 @@ def _without_order_of_sets(lines: Sequence[LogLine]) -> list[LogLine]:
 
 
 def _is_compiled(line: LogLine) -> bool:
-    """Return whether an event came about by compiling, rather than out of a cache."""
+    """Return True if an event came about by compiling, and not out of a cache."""
     data = line.event.data
     return not is_of_lookup(line.event) and not (
         isinstance(data, Mapping) and torch_file(data.get("pathname")) in FROM_CACHE

@@ -263,7 +263,10 @@ class Normaliser:
         return canonical_text(self.dynamo.payload(text))
 
     def _distance(self, place: int, seq: Json) -> int | None:
-        """Return positions are compared by distance: an event more shifts all that follow it."""
+        """Return the distance to an earlier event, in place of its position; None if unknown.
+
+        An additional event would shift the positions of all that follow it.
+        """
         found = self._places.get(seq) if isinstance(seq, int) else None
         return None if found is None else place - found
 

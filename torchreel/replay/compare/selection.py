@@ -37,7 +37,7 @@ class Point:
     ordinal: int = 0
 
     def is_marked_by(self, event: Seen) -> bool:
-        """Return whether an event says that this checkpoint was taken there."""
+        """Return True if an event says that this checkpoint was taken there."""
         if event.kind != MARK or event.name != self.entry or not isinstance(event.data, Mapping):
             return False
         wanted = {"partition": self.partition, "ordinal": self.ordinal}
@@ -94,7 +94,7 @@ class EventSelection:
             self._excuses.setdefault(excuse.kind, []).append(excuse)
 
     def sift(self, event: Seen) -> Sifted | None:
-        """Return what becomes of the next event; None for one that is out of scope."""
+        """Classify the next event; None for one that is out of scope."""
         if not self._open or self._ended:
             self._look_for_mark(event)
             return None
@@ -140,7 +140,7 @@ class EventSelection:
 
 
 def fact(event: Seen) -> Fact:
-    """Return what an event says, if that is said once only."""
+    """Return the fact that an event notes: kind, name, data; b'' as data if its kind may repeat."""
     told = event.data if event.kind in ONCE else _expression(event)
     return event.kind, event.name, canonical_json(told) if event.kind in _FACTS else b""
 
@@ -202,6 +202,6 @@ def _depth(event: Seen) -> int:
 
 
 def _is_of_aot(event: Seen) -> bool:
-    """Return whether AOTAutograd says this, which wraps up what Inductor has made."""
+    """Return True for a trace record of AOTAutograd, which wraps the code that Inductor made."""
     data = event.data if isinstance(event.data, Mapping) else {}
     return torch_file(data.get("pathname", "")).startswith("torch/_functorch/")

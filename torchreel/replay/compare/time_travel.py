@@ -61,9 +61,9 @@ class Until:
 
 
 def until(to: str | None = None, at: int | None = None, *, interactive: bool = False) -> Until:
-    """Return what `--to STAGE[:PARTITION]`, `--at EVENT` and `--interactive` ask for.
+    """Return the place given by `--to STAGE[:PARTITION]`, `--at EVENT` and `--interactive`.
 
-    Raises UsageError for a stage that there is none of, or when both are given.
+    Raises UsageError for an unknown stage or partition, and when both options are given.
     """
     if to is not None and at is not None:
         raise UsageError("A replay stops at a stage (--to) or at an event (--at), not at both.")
@@ -221,7 +221,7 @@ def _target(places: Sequence[tuple[Event, Sifted]], wanted: Event) -> Target:
 def event_log_of(
     store: Store, rows: Sequence[Compile], point: Point
 ) -> dict[str, tuple[tuple[int, str], ...]]:
-    """Return the events that are compared, by lane: what a prompt shows of the recording."""
+    """Return the compared events of a recording, by lane: each with position and description."""
     found: dict[str, list[tuple[int, str]]] = {}
     for event, where in (pair for row in rows for pair in sifted(store, row, point)):
         if where.is_line:
@@ -269,7 +269,7 @@ def up_to(recorded: Lanes, replayed: Lanes, stop: Stop, wanted: Until) -> tuple[
 
 
 def _number(lane: Lane, seq: int) -> int:
-    """Return how many lines there are up to an event, or up to the next one that is compared."""
+    """Return the number, from 1, of the first line at or after `seq`; else of the last line."""
     return next(
         (n for n, line in enumerate(lane.lines, 1) if line.event.seq >= seq), len(lane.lines)
     )

@@ -19,7 +19,7 @@ _UP_TO = (IDENTICAL, UNCHANGED)
 
 @dataclass(frozen=True)
 class Comparison:
-    """One kind of thing at one stage: how many there were on each side, how many are equal."""
+    """One kind of thing at one stage: the number on each side, and the number of equal ones."""
 
     stage: str
     partition: str
@@ -112,7 +112,7 @@ NOT_RECORDED = "not recorded: "
 class Verdict:
     """The result of a replay; `difference` shows the first one, `notes` what was set aside.
 
-    `cause` is the likely reason of a divergence, where it can be told.
+    `cause` is the likely reason of a divergence; '' if none is known.
     """
 
     verdict: str
@@ -134,7 +134,7 @@ class Verdict:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Return what the recorded compile had and the replay lacked."""
+        """Return the names of the things that the recorded compile had and the replay lacked."""
         prefixes = (NOT_RESTORED, NOT_RECORDED)
         return tuple(
             note.removeprefix(prefix)

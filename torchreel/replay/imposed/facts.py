@@ -27,7 +27,7 @@ class Facts:
     cpus: int | None = None
     """CPUs in the machine: decides whether a kernel names its number of threads."""
     usable_cpus: int | None = None
-    """Those that the process may use: torch counts them where it decides how many to employ."""
+    """CPUs that the process may use, by which torch chooses its number of threads."""
     vector_isa: str | None = None
     """Inductor's name of the vector instructions it generated: 'avx512'."""
     vector_flags: str = ""
@@ -42,11 +42,10 @@ class Facts:
 
 
 def recorder_settings(facts: Facts, *, trust: bool) -> Settings:
-    """Return settings that record a replay as the recording was made, so that they compare.
+    """Return the settings for recording a replay, with the recorded level of redaction.
 
-    Redaction patterns of the user are in no event log.
-
-    A stranger's store does not decide that nothing is taken out of what is recorded here.
+    Redaction patterns of the user are in no event log. Without `trust`, a store cannot turn
+    redaction off.
     """
     if facts.redact not in MODES or (facts.redact == "none" and not trust):
         return Settings()
@@ -54,7 +53,7 @@ def recorder_settings(facts: Facts, *, trust: bool) -> Settings:
 
 
 def told(facts: Facts) -> list[str]:
-    """Return what a verdict has to say of a GPU that was imposed, and of what that leaves out."""
+    """Return the notes of a verdict on imposed GPUs and the steps left out; [] without a GPU."""
     found = facts.accelerator
     devices = found.get("devices") if found is not None else None
     if found is None or not isinstance(devices, list):
@@ -74,7 +73,7 @@ def told(facts: Facts) -> list[str]:
 
 
 def facts_of(store: Store, compile: Compile) -> Facts:
-    """Return what a compile's event log says of its machine."""
+    """Return the facts of the recorded machine in a compile's event log."""
     machine = _machine(store, compile)
     isas = queries.events(store, compile, VectorISA.kind)
     flags = [isa.fields.flags for isa in isas[:1] if isinstance(isa.fields, VectorISA)]

@@ -39,7 +39,7 @@ _DEEPEST = 100
 
 @dataclass(frozen=True)
 class Lookup:
-    """An operator under a fake mode: what the cache had for it, and for those that it ran."""
+    """An operator under a fake mode: its outcome in the cache, and those of operators within it."""
 
     name: str
     outcome: str
@@ -69,8 +69,9 @@ def _parsed(row: Sequence[Any]) -> Lookup:
 
 
 def lookups_of(store: Store, compile: Compile, point: Point) -> dict[str, list[Lookup]]:
-    """Return what the event log says from a checkpoint on; real inputs become fake in the program
-    alone.
+    """Return the cache lookups after a checkpoint, by stage; {} if the event log does not mark it.
+
+    Operators that make fake tensors of real inputs are left out: a replay has no real inputs.
     """
     mark = mark_of(queries.events(store, compile, MARK), point)
     if mark is None:
@@ -143,7 +144,7 @@ class _Place:
     at: int = 0
 
     def next(self, name: str) -> Lookup | None:
-        """Return the operator that is recorded here; None from the first one on that is another."""
+        """Return the operator that is recorded here; None after the first that differs."""
         found = self.expected[self.at] if self.at < len(self.expected) else None
         if found is None or found.name != name:
             self.expected = ()
@@ -187,12 +188,12 @@ class _Guide:
 def imposed(
     recorder: Recorder, lookups: Lookups, replacements: Sequence[tuple[object, object]] = ()
 ) -> Iterator[None]:
-    """Have the fake-tensor cache give what it gave when recorded, and no more.
+    """Have the fake-tensor cache return the recorded entries and no others.
 
-    An operator that was worked out is worked out again.  For one that was found, what the cache
-    would have had is worked out first, unseen by the recorder and by the tracer.  If its sizes are
-    spelled otherwise than recorded, it had been worked out before the ShapeEnv learned all that it
-    knows now: the `replacements` (symbol and expression) in their order.
+    An operator with a recorded miss is computed again.  For one with a hit, the entry of the cache
+    is computed first, unseen by the recorder and by the tracer.  If its sizes are spelled otherwise
+    than recorded, the entry was made before the ShapeEnv learned all that it knows now: then the
+    `replacements` (symbol and expression) known at that time are searched for in their order.
     """
     from torchreel.replay.imposed.fake_dispatch import around_fake_dispatch
 
@@ -232,7 +233,7 @@ def _prepared(guide: _Guide, earlier: Sequence[Mapping[Any, Any]]) -> Callable[[
 
 
 def _fill(asked: CacheLookup, sizes: Sizes | None, earlier: Sequence[Mapping[Any, Any]]) -> None:
-    """Let the cache have an entry, with sizes as they are recorded where that can be had."""
+    """Put an entry into the cache, with the recorded sizes if possible."""
     if asked.entry is None:
         asked.work_out()
     if sizes is None or asked.sizes(asked.entry) == sizes:

@@ -24,7 +24,7 @@ _EPHEMERAL = "EphemeralSource"
 
 
 def conversion(store: Store, compile: Compile, point: Point) -> list[Event]:
-    """Return what happened while the real inputs became fake ones, right after a checkpoint."""
+    """Return the events by which AOTAutograd converts real inputs, right after a checkpoint."""
     selected = EventSelection(SCOPES[point.entry], point, EXCUSES)
     found = []
     for event in queries.events(store, compile):
@@ -35,7 +35,7 @@ def conversion(store: Store, compile: Compile, point: Point) -> list[Event]:
 
 
 def static(events: Sequence[Event]) -> list[bool]:
-    """Return of each input that a `conversion` converts whether all of its sizes became numbers.
+    """Return, for each input that a `conversion` converts, True if all of its sizes became numbers.
 
     A NumPy array is wrapped into a tensor twice, and what Dynamo remembers of it is the second
     time, when no size is dynamic.

@@ -90,8 +90,9 @@ def launch(
 
 
 def _confined(request: Request | FrameRequest, folder: str) -> Request | FrameRequest:
-    """Return what a child is given that may write to one folder only; one that is trusted, as
-    before, but that it records into a file where the store is on a server.
+    """Return the request for a child, changed so that an untrusted one writes to `folder` alone.
+
+    A trusted one records into a file in `folder` if the store is on a server.
     """
     own = str(Path(folder, "replay.db"))
     if request.trust or not isinstance(request, Request):
@@ -174,7 +175,7 @@ def _environment(request: Request | FrameRequest) -> dict[str, str]:
 
 
 def _is_setting(key: str) -> bool:
-    """Variables that would change the compile: what was recorded is imposed instead."""
+    """Return True for variables that would change the compile; the recorded values are imposed."""
     return key == "PYTHONHASHSEED" or key.startswith(
         ("TORCHREEL", "TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE", "TORCH_TRACE", "ATEN_CPU_")
     )

@@ -63,8 +63,9 @@ def replay_shapes(store: Store, compile: Compile, until: int | None = None) -> V
 
 
 def _events(store: Store, compile: Compile, marks: list[Event], until: int | None) -> list[Event]:
-    """Return what the event log has of these checkpoints' ShapeEnvs, in whichever compile it was
-    noted: one may serve several, but has no event before the one that creates it.
+    """Return the events of these checkpoints' ShapeEnvs, of all compiles of the recording.
+
+    One ShapeEnv may serve several compiles; it has no event before the one that creates it.
     """
     recording = queries.recording(store, compile.recording_id)
     kinds = [k for k in queries.event_counts(store, recording) if k.startswith(rebuild.MAY_CHANGE)]
@@ -78,7 +79,7 @@ def _events(store: Store, compile: Compile, marks: list[Event], until: int | Non
 
 
 def _difference(store: Store, compile: Compile, mark: Event, events: list[Event]) -> str:
-    """Return how the rebuilt ShapeEnv differs from a checkpoint's; '' when it does not."""
+    """Return the differences between the rebuilt ShapeEnv and the checkpoint's; '' if equal."""
     snapshot = _snapshot(store, compile, mark)
     rebuilt = rebuild.rebuild(events, mark.seq, mark.env)
     try:
@@ -125,7 +126,7 @@ def _up_to(store: Store, compile: Compile, marks: list[Event], until: int) -> li
 def _reached(
     store: Store, compile: Compile, events: list[Event], marks: list[Event], until: int
 ) -> Reached:
-    """That event, and what happened to the ShapeEnvs before it; they are rebuilt as far as it."""
+    """Return the event `until` and those of the ShapeEnvs before it; raises if a rebuild fails."""
     numbers = {mark.env for mark in marks}
     for number in numbers:
         rebuild.rebuild(events, until, number)

@@ -84,7 +84,7 @@ class _Rebuilt:
 
 
 def _change(to: _Rebuilt, fields: EventType) -> None:
-    """Do to a ShapeEnv what happened to it."""
+    """Apply one recorded event to a ShapeEnv."""
     match fields:
         case BackedSymbol():
             _create(to, fields)
@@ -186,9 +186,7 @@ MAY_CHANGE = ("shape_env.", "unbacked.", "runtime_assert.")
 
 
 def left_out(events: Iterable[Event]) -> list[str]:
-    """Return what a rebuilt ShapeEnv is without, a sentence for each kind of it; usually
-    nothing.
-    """
+    """Return a sentence for each kind of state that a rebuilt ShapeEnv lacks; usually none."""
     conditions = validated = 0
     for event in events:
         conditions += event.kind == SpecializeOn.kind
@@ -207,7 +205,7 @@ def left_out(events: Iterable[Event]) -> list[str]:
 
 
 def is_change(event: Event) -> bool:
-    """Return whether an event changes a ShapeEnv when it is replayed."""
+    """Return True if an event changes a ShapeEnv when it is replayed."""
     return isinstance(event.fields, _CHANGES)
 
 

@@ -45,9 +45,9 @@ _Read = TypeVar("_Read")
 def build_comparison(
     left: tuple[Store, Address], right: tuple[Store, Address], max_bytes: int
 ) -> ComparisonDocument:
-    """Compare what two addresses cover, for a page of at most `max_bytes`.
+    """Compare the compiles of two addresses, for a page of at most `max_bytes`.
 
-    Raises UsageError for what a store does not have, and where there is nothing to compare.
+    Raises UsageError for an address that a store does not have, and if there is nothing to compare.
     """
     found = diff(left, right)
     sides = str(left[1]), str(right[1])
@@ -143,7 +143,10 @@ def _details(pair: CompileDiff) -> PairDetails:
 
 
 def _readable(pair: CompileDiff, notes: list[str], read: Callable[[], list[_Read]]) -> list[_Read]:
-    """Return what can be read; what can't is a note."""
+    """Return the result of `read`, or [] with a note if it can't be read.
+
+    A compile that looked into no cache gets no note.
+    """
     try:
         return read()
     except DamagedStore as error:

@@ -131,7 +131,7 @@ class ComparisonDocument(PageDocument, frozen=True):
 
     @property
     def differing(self) -> int:
-        """Return how many pairs of compiles differ."""
+        """Return the number of pairs of compiles that differ."""
         return sum(bool(pair.differing) for pair in self.pairs)
 
     @property

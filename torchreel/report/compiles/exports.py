@@ -36,7 +36,7 @@ _LONGEST = 500
 
 
 def export_issues(log: CompileEventLog) -> list[ExportIssue]:
-    """Return what an export ran into, in order, each thing once; nothing for other compiles."""
+    """Return the issues of an export, in order, each once; [] for other compiles."""
     if not log.of(ExportStart.kind):
         return []
     return list({_identity(row): row for row in _Reader(log).issues()}.values())[:_MOST]
@@ -164,7 +164,7 @@ def _named_in(text: str) -> SourceLine | None:
 
 
 def _of(event: Event) -> Mapping[str, Json]:
-    """Return what a record says of itself, without its context."""
+    """Return the data of a record, without its context; {} if it has none."""
     data = event.data.get(event.kind) if isinstance(event.data, Mapping) else None
     return data if isinstance(data, Mapping) else {}
 

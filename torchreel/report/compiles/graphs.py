@@ -80,7 +80,7 @@ def _number(value: Json) -> int:
 
 
 def _short(target: str) -> str:
-    """Return what a node calls without where that is defined: `aten.add.Tensor`, `linear`."""
+    """Return the call target of a node without its module: `aten.add.Tensor`, `linear`."""
     kind, _, name = target.partition(":")
     if not name:
         return target
@@ -171,7 +171,7 @@ def sequence_numbers(documents: Iterable[Mapping[str, Json]]) -> dict[int, list[
 
 
 class LineTable:
-    """The lines of stack traces, each once, and which line called the function of which."""
+    """The lines of stack traces, each once, and the calling line of each."""
 
     def __init__(self) -> None:
         self.rows: list[TraceLine] = []

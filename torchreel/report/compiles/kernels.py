@@ -53,7 +53,7 @@ _ROUNDED = 100_000
 
 
 def _name(event: Event) -> str:
-    """Return what the generated code calls."""
+    """Return the name that the generated code calls."""
     return str(event.fields.kernel) if isinstance(event.fields, ExternKernel) else event.name
 
 

@@ -65,7 +65,7 @@ class LiveReport:
         return msgspec.json.encode({"revision": read.revision, "document": document})
 
     def state(self) -> bytes:
-        """Return the revision of what would be answered now, and why the store can't be read."""
+        """Return the current revision of the report, and the error if the store can't be read."""
         try:
             return msgspec.json.encode({"revision": self._current().revision})
         except TorchreelError as error:
@@ -101,7 +101,7 @@ class LiveReport:
             return self._current_locked()
 
     def _current_locked(self) -> _Read:
-        """Return what was read of the store, anew where it changed since and it is time."""
+        """Return the listing; it is read again if the store changed and the interval is over."""
         known, now = self._read, time.monotonic()
         if known is not None and now < known.until:
             return known

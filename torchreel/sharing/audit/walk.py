@@ -40,7 +40,7 @@ class Leaf:
 
 
 def leaves(store: Store) -> Iterator[Leaf]:
-    """Yield every value of a store.  Raises DamagedStore for what can't be read."""
+    """Yield every value of a store.  Raises DamagedStore for an unreadable part."""
     with store.connect() as connection:
         tables = inspect(connection).get_table_names()
         for table in tables:
@@ -103,7 +103,7 @@ def _cell(place: tuple[str, ...], value: object, row: str, *, is_json: bool) -> 
 
 
 def _uses(connection: Connection, tables: list[str]) -> dict[str, str]:
-    """Return what each blob is for: the table and column that name it."""
+    """Return the table and column that name each blob, by digest."""
     found: dict[str, str] = {}
     for table in tables:
         known = metadata.tables.get(table)
@@ -125,7 +125,7 @@ def _uses(connection: Connection, tables: list[str]) -> dict[str, str]:
 
 
 def of_bytes(place: tuple[str, ...], data: bytes) -> Iterator[Leaf]:
-    """Yield what is in a blob: a document of JSON, a pickle, a text, or else what can be read."""
+    """Yield the values in a blob: a JSON document, a pickle, a text, or its printable parts."""
     try:
         yield from of_json(place, parse_json(data))
         return

@@ -145,7 +145,7 @@ def _assumptions(given: Json) -> Json:
 
 
 def extra(data: Mapping[str, Json], backend: str, symbols: Symbols) -> dict[str, Json]:
-    """Return what a stage's entry point is given besides the graph and its inputs."""
+    """Return the `extra` of a checkpoint: the entry point's arguments besides graph and inputs."""
     mode, kwargs = _object(data.get("fake_mode")), _object(data.get("kwargs"))
     floats = data.get("specialized_floats")
     made: dict[str, Json] = {"backend": backend}

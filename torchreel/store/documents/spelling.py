@@ -129,7 +129,7 @@ def _or_dots(tree: Json) -> str:
 
 
 def function(target: str) -> str:
-    """Return the Python name of what a node calls."""
+    """Return the Python name of a node's call target."""
     kind, _, name = target.partition(":")
     if kind in ("op", "packet"):
         return _attribute("torch.ops", name)
@@ -177,10 +177,10 @@ def argument(tree: Json, name_of: NameOf, depth: int = 0) -> str:
 
 
 def constant(tree: Json) -> str:
-    """Return a value that refers to nothing around it, as an expression: what goes into a program.
+    """Return a value as an expression, for a program, if it refers to no name around it.
 
-    Raises `UnsupportedError` for one that does: a reference is written down as it stands, and a
-    store may say that a number is a reference to anything.
+    Raises `UnsupportedError` for a value that does: a reference is written as it stands, and a
+    store may claim that a number is a reference to anything.
     """
     return argument(tree, _no_reference)
 
@@ -241,7 +241,7 @@ def _joined(items: Sequence[Json], name_of: NameOf, depth: int) -> str:
 
 
 def _index(tree: Json, name_of: NameOf) -> str:
-    """Return what stands between the brackets of `x[...]`."""
+    """Return the text between the brackets of `x[...]`."""
     if isinstance(tree, Mapping) and set(tree) == {"t"}:
         items = [_index(item, name_of) for item in _sequence(tree["t"])]
         return ", ".join(items) + ("," if len(items) == 1 else "") if items else "()"

@@ -42,7 +42,7 @@ def of_file(path: Path) -> dict[str, set[int]]:
 
 
 def identity(descriptor: int) -> Identity | None:
-    """Return which file a descriptor is open on; None when it is closed."""
+    """Return the identity of the file that a descriptor is open on; None when it is closed."""
     try:
         return _key(os.fstat(descriptor))
     except OSError:
@@ -55,7 +55,7 @@ def _key(status: os.stat_result) -> Identity:
 
 @contextmanager
 def standard_ones_stay_closed() -> Iterator[None]:
-    """Close again what SQLite opens as 0, 1 and 2 where the program has closed these.
+    """Close again the descriptors 0, 1 and 2 that SQLite opens where the program has closed these.
 
     It never opens a store there, where `print` would write into it, and has /dev/null there instead
     (`robust_open` in os_unix.c).
@@ -78,7 +78,7 @@ def _may_be_sqlites(number: int) -> bool:
 
 
 def identity_of_null() -> Identity | None:
-    """Return which file /dev/null is."""
+    """Return the identity of /dev/null; None if there is none."""
     with suppress(OSError):
         return _key(os.stat(os.devnull))
     return None
@@ -119,7 +119,7 @@ class Descriptors:
         return [header[part] for part in _NAMES]
 
     def remove_logs(self, path: Path) -> None:
-        """Delete the log of a store that was overwritten: it would pass for that of the new one."""
+        """Delete the logs of an overwritten store: they would pass for those of the new one."""
         for suffix in _SUFFIXES[1:]:
             with suppress(OSError):
                 if _key(os.stat(f"{path}{suffix}")) in self._held.values():

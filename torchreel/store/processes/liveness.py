@@ -69,7 +69,7 @@ def _exists(pid: int) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Return a process that ended and that nobody has waited for yet runs no code any more."""
+    """Return True for a zombie: a process that has ended, and runs no code any more."""
     try:
         return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

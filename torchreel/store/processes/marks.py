@@ -94,7 +94,7 @@ class Marks:
         self._write()
 
     def end(self, *, written: bool) -> None:
-        """The process ends in order: remove the file, or say so in it when the store does not."""
+        """Remove the file when the process ends (if all is `written`), or note the end in it."""
         path, self._path = self._path, None
         self._broken = True
         if path is None:
@@ -141,7 +141,7 @@ def _create(path: Path) -> bool:
 
 
 def _machine() -> bytes:
-    """Return a digest of where ids of processes mean what they mean here; zeros if unknown."""
+    """Return a digest of boot and pid namespace, where process ids are valid; zeros if unknown."""
     import hashlib
 
     identity = machine_identity()
@@ -168,7 +168,7 @@ class Ends(NamedTuple):
     """No mark that was set at or after this time is missing."""
 
     def of(self, started_ns: int) -> str:
-        """Return how the compile stood when the process ended: a status, 'running' or 'unknown'."""
+        """Return the status of the compile when the process ended, or 'running' or 'unknown'."""
         if started_ns in self.statuses:
             return self.statuses[started_ns]
         return "running" if started_ns >= self.complete_since else "unknown"
@@ -181,7 +181,7 @@ def read(target: str, pid: int, started_ns: int) -> Ends | None:
 
 
 def is_of_this_machine(target: str, pid: int, started_ns: int) -> bool:
-    """Return whether the process ran where its id means what it means here."""
+    """Return True if the process ran in this boot and pid namespace, where its id is valid."""
     data = _content(target, pid, started_ns)
     place = None if data is None else _HEADER.unpack_from(data)[2]
     return place == _machine() != bytes(16)
@@ -217,7 +217,7 @@ def _parsed(data: bytes) -> Ends:
 
 
 def remove(target: str, pid: int, started_ns: int) -> None:
-    """Remove the marks of a process that is gone, once the store says what they said."""
+    """Remove the marks of a process that is gone, once the store has their content."""
     with contextlib.suppress(OSError, ValueError):
         path_of(target, pid, started_ns).unlink()
 

@@ -30,8 +30,9 @@ ENTRIES = f"SELECT type, name, sql FROM sqlite_master LIMIT {_MOST + 1}"
 
 
 def computing(entries: Sequence[Sequence[object]]) -> str:
-    """Return what a schema, the rows of `ENTRIES`, computes, in words; nothing where it only
-    stores.
+    """Return a phrase on the first computing part of a schema (rows of `ENTRIES`); '' for none.
+
+    Views, triggers and generated columns are such parts; too many entries are reported, too.
     """
     if len(entries) > _MOST:
         return f"has more than {_MOST} tables and indices"

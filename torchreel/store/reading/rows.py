@@ -48,7 +48,7 @@ def checked(
 
 
 def _checks(query: Select[Any]) -> list[_Check]:
-    """Return what is checked of each row: the columns of our tables, not what a query computes."""
+    """Return the checks for each row: one per column of our tables, none for computed columns."""
     found = []
     for place, column in enumerate(query.selected_columns):
         if getattr(column, "table", None) is not None:
@@ -66,7 +66,7 @@ def _kind(column: Any) -> tuple[tuple[type, ...], str]:
 
 
 def _problem(check: _Check, row: Row[Any]) -> str:
-    """Return what is wrong with one value of a row; nothing for one that is right."""
+    """Return the fault of one value in a row; '' if there is none."""
     value = row[check.place]
     if isinstance(value, Unreadable):
         found = value.reason

@@ -25,7 +25,7 @@ Identified = tuple[tuple[str, Values], ...]
 
 @dataclass(frozen=True)
 class LaterRows:
-    """The failures of a recording and what was computed from them; the ids are the source's."""
+    """The failures of a recording and the rows computed from them; the ids are the source's."""
 
     failures: Identified = ()
     reductions: Identified = ()
@@ -33,7 +33,7 @@ class LaterRows:
     cases: tuple[Values, ...] = ()
     findings: Identified = ()
     kinds: Mapping[int, FailureKind] = field(default_factory=dict)
-    """The kinds of the failures, by their ids, as far as anybody told them."""
+    """The kinds of the failures, by their ids, as far as they are known."""
     owners: Mapping[int, str] = field(default_factory=dict)
     """The identity of each failure, by its id, sent or not."""
 
@@ -43,7 +43,7 @@ class LaterRows:
         return [digest for digest, _ in (*self.failures, *self.reductions, *self.findings)]
 
     def without(self, known: set[str]) -> LaterRows:
-        """Return what is new: all but the rows with these identities, and what belongs to them."""
+        """Return the rows whose identities are not `known`, with the rows that belong to them."""
         reductions = _new(self.reductions, known)
         numbers = {row["id"] for _, row in reductions}
         by_catch = tuple(row for row in self.by_catch if row["reduction_id"] in numbers)
@@ -81,7 +81,7 @@ def _new(rows: Identified, known: set[str]) -> Identified:
 
 
 def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
-    """Read what there is of a recording, whose identity is `recording`, by now.
+    """Read the later rows of a recording, whose identity is `recording`.
 
     Raises StoreError where a part can't be read.
     """

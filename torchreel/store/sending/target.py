@@ -36,7 +36,7 @@ Ids = dict[str, dict[Any, Any]]
 
 
 def send_blobs(source: SourceBlobs, digests: Sequence[str], target: Store) -> int:
-    """Send the blobs that the target lacks; return how many bytes they have."""
+    """Send the blobs that the target lacks; return their size in bytes."""
     sent = 0
     for group in _packs(source, lacking(target, digests)):
         with target.writer() as writer:
@@ -127,9 +127,9 @@ def send_later(
     named: Sequence[str],
     target: Store,
 ) -> int:
-    """Write what came to a recording since it was pushed; return how many rows that are.
+    """Write the rows that came to a recording since it was pushed; return their number.
 
-    None where it was deleted there, in whole or in part.
+    0 if the recording was deleted in the target, in whole or in part.
     """
     number = row_of(target, identity)
     if number is None:
@@ -186,7 +186,7 @@ def _write(writer: Writer, rows: RecordingRows, number: int) -> Ids:
 
 
 def _write_later(writer: Writer, later: LaterRows, recording: int, ids: Ids) -> int:
-    """Write failures, cases, reductions and findings; return how many rows of these are new."""
+    """Write failures, cases, reductions and findings; return the number of new ones."""
     count = 0
     kinds = {kind.digest: kind.document for kind in later.kinds.values()}
     for digest in sorted(filter(None, kinds)):  # in one order: see `_put`
@@ -234,7 +234,7 @@ def _failure(writer: Writer, identity: str) -> int | None:
 
 
 def _add_rows(writer: Writer, table_name: str, rows: Sequence[Values], ids: Ids) -> None:
-    """Write rows, which then refer to what the target has; note their new ids in `ids`."""
+    """Write rows with references to the target's rows; note their new ids in `ids`."""
     table = schema.metadata.tables[table_name]
     keys = {column.name: key.column.table.name for column in table.c for key in column.foreign_keys}
     moved = [

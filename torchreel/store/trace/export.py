@@ -73,7 +73,7 @@ def _recordings(store: Store, where: Address) -> list[Recording]:
 
 
 def _is_wanted(event: Event, compile_: Compile | None) -> bool:
-    """Return a compile's records refer to file names that any record may have explained."""
+    """Return True for the compile's trace records (all, if None), and for those of file names."""
     if event.kind in (STRING, STRINGS) or compile_ is None:
         return is_trace_event(event) or event.kind == STRINGS
     return event.compile_id == compile_.id and is_trace_event(event)

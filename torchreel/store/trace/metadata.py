@@ -21,7 +21,7 @@ STRING = "str"
 
 
 def kind_of(metadata: Mapping[str, object]) -> str:
-    """Return what a record is called: the first key of its metadata that is no context."""
+    """Return the kind of a record: the first metadata key that is no context, or 'unknown'."""
     return next((key for key in metadata if key not in CONTEXT), "unknown")
 
 

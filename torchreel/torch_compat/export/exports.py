@@ -21,7 +21,7 @@ def default_decompositions() -> tuple[dict[Any, Any], dict[Any, Any]]:
 
 
 def decompositions_of(operator: Any) -> dict[str, Any]:
-    """Return what torch itself has for an operator, by what it does."""
+    """Return torch's own decompositions of an operator, by kind ('preserve', 'decompose', ...)."""
     from torch._decomp import global_decomposition_table
     from torch._export import utils
 
@@ -35,7 +35,10 @@ def decompositions_of(operator: Any) -> dict[str, Any]:
 
 
 def export_verifier(dialect: str) -> Any:
-    """Return what checks an exported program of a dialect ('ATEN', 'TRAINING')."""
+    """Return the verifier of exported programs of a dialect ('ATEN', 'TRAINING').
+
+    Raises `UnsupportedError` for an unknown dialect.
+    """
     from torch._export.verifier import load_verifier
 
     try:

@@ -59,7 +59,7 @@ def answers() -> frozenset[str]:
 
 
 def answer_of(verdict: object) -> str:
-    """Return what a policy answered, by torch's name; a truth value stands for one of them."""
+    """Return torch's name of a policy's answer, which may be a truth value; '' for any other."""
     from torch.utils.checkpoint import CheckpointPolicy
 
     if isinstance(verdict, bool):

@@ -109,7 +109,7 @@ _KERNELS = (
 
 
 def operator_facts(operator: torch._ops.OpOverload) -> dict[str, Json]:
-    """Return how an operator is registered: which kernels it has, and how each came about.
+    """Return the registration of an operator: its kernels, and the origin of each.
 
     `python`: by `torch.library.custom_op`; `fake`: with a fake kernel of its own; `autograd`: with
     a formula for its backward; `effect`: ordered by tokens; `decomposes`: AOTAutograd traces it

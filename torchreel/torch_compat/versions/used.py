@@ -34,7 +34,7 @@ def names_used() -> Mapping[str, tuple[str, ...]]:
 
 
 def names_in(source: str) -> set[str]:
-    """Return the names of torch that one file imports, or reaches from what it imports."""
+    """Return the names of torch that one file imports, or reaches through its imports."""
     tree = ast.parse(source)
     imported = dict(_imported(tree))
     reached = {
@@ -71,7 +71,7 @@ def is_in_torch(name: str) -> bool:
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield what a file calls something of torch, and the name in torch."""
+    """Yield the local name of each import from torch, and the name in torch."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -93,7 +93,7 @@ def _is_torch(module: str) -> bool:
 
 
 def _dotted(node: ast.expr, imported: Mapping[str, str]) -> str:
-    """Return what an expression of names and dots stands for; '' if that is not of torch."""
+    """Return the torch name of a dotted expression; '' for any other."""
     if isinstance(node, ast.Name):
         return imported.get(node.id, "")
     if isinstance(node, ast.Attribute):

@@ -58,7 +58,7 @@ Lanes = Mapping[str, Lane] | None
 
 
 def _lanes(left: DiffSide, right: DiffSide) -> tuple[Lanes, Lanes]:
-    """Return the event logs; against a replay, what it replays of the other one."""
+    """Return the lanes of both event logs; against a replay, only the part that it replays."""
     scope, point, excuses = _WHOLE, None, [*_EXCUSES, *_other_names(left, right)]
     for side in (left, right):
         if (entry := side.replayed_from) is not None and entry in SCOPES:
@@ -72,8 +72,9 @@ def _lanes(left: DiffSide, right: DiffSide) -> tuple[Lanes, Lanes]:
 
 
 def _uncounted(found: Lanes) -> Lanes:
-    """Return lines without the numbers that Dynamo gives to compiled functions, one after the
-    other: what was compiled before is no difference.
+    """Return lanes without the numbers that Dynamo gives to compiled functions in turn.
+
+    They depend on earlier compiles, and are no difference.
     """
     for lane in (found or {}).values():
         lane.lines = [
@@ -97,7 +98,7 @@ def _read(read: Callable[[str], str], digest: str) -> str:
 
 
 def _other_names(left: DiffSide, right: DiffSide) -> Iterator[Excuse]:
-    """Records of torch's trace name their compile: no difference where two names were given."""
+    """Yield excuses for the compile's name in trace records, if the two have other names."""
     names = [(side.compile.compile_id, side.compile.attempt) for side in (left, right)]
     if names[0] != names[1]:
         kinds = {
@@ -122,7 +123,7 @@ def _count(found: Mapping[str, Lane]) -> int:
 
 
 def _later(walk: Walk) -> str:
-    """Return how many events of which kind differ, for the first is often not the telling one."""
+    """Return the number of differing events of each kind: the first is often not the cause."""
     kinds: dict[str, int] = {}
     for row in walk.compared:
         if not row.agrees:

@@ -37,7 +37,7 @@ _DRAWN = frozenset({"seed"})
 
 @dataclass(frozen=True)
 class DiffFact:
-    """A value, with the event that says it."""
+    """A value, with the event that it is from."""
 
     text: str
     seq: int | None = None
@@ -49,9 +49,9 @@ Facts = Mapping[str, DiffFact]
 def compare_facts(
     layer: str, left: Facts, right: Facts, sides: Sequence[DiffSide] = ()
 ) -> LayerDiff:
-    """Return which facts differ, in the order of their names on the left.
+    """Return the facts that differ, in the order of their names on the left.
 
-    A side without any did not come so far, or was not asked: that is a note, not a difference.
+    A side without any did not come so far, or has none recorded: that is a note, not a difference.
     """
     if bool(left) != bool(right):
         alone = "left" if left else "right"
@@ -84,7 +84,7 @@ def _difference(
 
 
 def environment(left: tuple[Store, Recording], right: tuple[Store, Recording]) -> LayerDiff:
-    """Return what two recordings say of the machine, the versions the variables and the program."""
+    """Compare the environments of two recordings: machine, versions, variables and program."""
     return compare_facts("environment", _environment(*left), _environment(*right))
 
 
@@ -98,7 +98,7 @@ def _environment(store: Store, recording: Recording) -> Facts:
 
 
 def machine(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """Return what the compiler found of the machine in two compiles."""
+    """Compare the facts about the machine that the compiler found in two compiles."""
     return compare_facts("machine", _machine(left), _machine(right), (left, right))
 
 
@@ -148,14 +148,14 @@ def config_facts(side: DiffSide) -> Facts:
 
 
 def config_table(compile: Compile, entries: Sequence[ConfigEntry], given: Facts) -> Facts:
-    """Return the facts of `config_facts`, from what was read of them."""
+    """Return the facts of `config_facts`, from config entries and facts that were read already."""
     named = {f"{e.module}.{e.key}": DiffFact(spelling.argument(e.value, str)) for e in entries}
     found = {**named, **given}
     return {"backend": DiffFact(compile.backend or ""), **found} if found else {}
 
 
 def facts_of_checkpoint(data: bytes) -> Facts:
-    """Return what only the checkpoint of the Dynamo graph knows."""
+    """Return the facts that only the Dynamo graph's checkpoint holds: options, ambient state."""
     doc = _parsed(data)
     extra, ambient = _object(doc.get("extra")), _object(doc.get("ambient"))
     options = extra.get("options")
@@ -185,7 +185,7 @@ def _object(value: Json) -> Mapping[str, Json]:
 
 
 def frame(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """Return the frame, how far its compile came, and how it ended."""
+    """Compare the frames of two compiles, their progress and their ends."""
     found = compare_facts("frame", _frame(left), _frame(right), (left, right))
     shown = tuple(
         text_difference("source", difference.left, difference.right)
@@ -220,7 +220,7 @@ def _source(data: bytes) -> str:
 
 
 def failure(left: DiffSide, right: DiffSide) -> LayerDiff:
-    """Return how two compiles failed: the same signature is the same failure."""
+    """Compare the failures of two compiles: the same signature is the same failure."""
     ours, theirs = (queries.failure_of(side.store, side.compile) for side in (left, right))
     counts = int(ours is not None), int(theirs is not None)
     if ours is not None and theirs is not None and ours.signature.matches(theirs.signature):

@@ -46,7 +46,7 @@ _HINT = re.compile(rb'"(?:hint|storage_size)":-?\d+')
 
 
 def fingerprint(data: bytes) -> str:
-    """Return a digest of a recorded graph, without what a size was in one run.
+    """Return a digest of a recorded graph, without the sizes of one run.
 
     Two graphs with one fingerprint are the same; others may be, under other names.
     """
@@ -167,7 +167,7 @@ def _compared(node: Node, graph: Mapping[str, Json]) -> Json:
 
 
 def _target(node: Node, graph: Mapping[str, Json]) -> Json:
-    """Return what a node calls; for a member of the graph what it is, for an input nothing."""
+    """Return the call target of a node; for a graph member its description, for an input None."""
     op, target = node.get("op"), str(node.get("target"))
     if op in ("call_function", "call_method"):
         return target
@@ -203,7 +203,7 @@ def _difference(
 
 
 def _metadata(one: Node, other: Node) -> tuple[str, str]:
-    """Return what two nodes that print alike differ in."""
+    """Return the differing metadata of two nodes that print alike."""
     left, right = _object(one.get("meta")), _object(other.get("meta"))
     keys = [k for k in sorted({*left, *right}) if left.get(k) != right.get(k) and k not in _ORIGINS]
     found = [", ".join(f"{k} {_text(side.get(k))}" for k in keys) for side in (left, right)]

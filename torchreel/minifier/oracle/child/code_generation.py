@@ -24,7 +24,7 @@ from torchreel.torch_compat.patching import patched
 
 
 def warm_up() -> None:
-    """Find out what the first compile of a process finds out by running the C++ compiler."""
+    """Detect the vector instructions now, as the first compile would, by the C++ compiler."""
     pick_vec_isa()
     if "tqdm" in sys.modules:
         sys.modules["tqdm"].tqdm.monitor_interval = 0  # a thread, which would not survive a fork
@@ -50,7 +50,7 @@ def code_kept(sources: list[str]) -> Any:
 
 
 def kernel_count() -> int:
-    """Return how many kernels Inductor has generated in this process."""
+    """Return the number of kernels that Inductor has generated in this process."""
     return torch._inductor.metrics.generated_kernel_count
 
 
@@ -60,10 +60,10 @@ Effort = Literal["full", "syntax", "none"]
 
 @contextlib.contextmanager
 def compiler_watched(effort: Callable[[], Effort]) -> Iterator[None]:
-    """Ask `effort` before each run of the C++ compiler how far it has to go.
+    """Limit each run of the C++ compiler to the effort that `effort` returns for it.
 
     An error about the source comes long before optimisation: -fsyntax-only finds the same ones.
-    What would then be loaded is a stub: a case that is to be run needs full effort.
+    The result is a stub that can't run: a case that is to be run needs full effort.
     """
     compile_command, load = cpp_builder.run_compile_cmd, codecache.CppCodeCache._load_library
     load_binding = codecache.CppPythonBindingsCodeCache._load_library

@@ -74,7 +74,7 @@ _NUMBERS = frozenset(name for name, found in QUANTITIES.items() if found.kind ==
 
 
 def run(task: Task, announce: Announce) -> ChildReport:
-    """Run a case and say what came of it; never raises an exception of the program under test."""
+    """Run a case and report the result; never raises an exception of the program under test."""
     case = _graph_case(task)
     for _ in range(_ATTEMPTS):
         found, error = _attempt(replace(task, case=case), announce)
@@ -185,7 +185,7 @@ def _recompiles(prepared: _Prepared) -> int:
 def _compiles_of(
     graph: GraphModule, backend: Callable[..., Any], calls: Sequence[Sequence[object]]
 ) -> int:
-    """Return how often Dynamo compiles a graph that is called like this, one call after another."""
+    """Return the number of compiles by Dynamo if a graph is called with each of `calls` in turn."""
     count = 0
 
     def counting(gm: GraphModule, inputs: Sequence[object]) -> Any:
@@ -237,7 +237,7 @@ def _message(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _imposed(task: Task) -> Iterator[list[str]]:
-    """Impose what surrounded the recorded compile; yields what could not be applied."""
+    """Impose the recorded config and state around a compile; yields the entries left out."""
     case = _graph_case(task)
     with ExitStack() as stack:
         left = stack.enter_context(restore.imposed(case.checkpoint, trust=task.trust))
@@ -285,7 +285,7 @@ class _Prepared:
         Propagation(restored.graph, restored.mode, key).propagate(restored.inputs)
 
     def run_eagerly(self) -> None:
-        """Run the graph on real inputs: what eager rejects is no case."""
+        """Run the graph on real inputs in eager mode, which raises for an invalid case."""
         if not self.case.eager or self._is_too_large() or self._is_elsewhere():
             return
         backward = self.case.harness in ("train", "accuracy")
@@ -312,7 +312,7 @@ class _Prepared:
         return f"values of output {numbers} not compared: {_VARIES}" if arbitrary else ""
 
     def _comparable_floats(self) -> list[torch.Tensor]:
-        """Return the results of which it can be found out whether they are numbers."""
+        """Return the floating-point results that can be checked for NaN."""
         if self.references is None or self.case.harness != "accuracy":
             return []
         results = self.references.plain.outputs()
@@ -345,9 +345,9 @@ class _Prepared:
         return made
 
     def values(self) -> dict[str, Json]:
-        """Return the descriptions of what the call nodes compute, by name.
+        """Return the descriptions of the values of all call nodes, by name.
 
-        All of them: a case that is run ahead may have others than the same case when it is judged.
+        A case that is run ahead may have other values than the same case when it is judged.
         """
         encoder = Encoder()
         found: dict[str, Json] = {}

@@ -24,7 +24,7 @@ _SAID = re.compile(
 
 
 def killed_program(error: BaseException) -> str:
-    """Return how a program was killed of which an exception comes; '' where none was."""
+    """Return a note on the killed program that an exception comes from; '' if there is none."""
     for one in lineage(error):
         if isinstance(one, subprocess.CalledProcessError) and -one.returncode in _SENT:
             return f"a program that was started was killed ({signal_name(one.returncode)})"

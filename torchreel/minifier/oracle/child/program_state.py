@@ -54,7 +54,7 @@ class Departure:
 
 @dataclass
 class ProgramRun:
-    """One run of a program: its globals, with what `CALLED` saw among them."""
+    """One run of a program: its globals, with the arguments and result of its last call."""
 
     names: dict[str, Any] = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ class ProgramRun:
         return eval(place, self.names)
 
     def places(self) -> Iterator[str]:
-        """Return the places where to begin to look."""
+        """Yield the places to begin at: result, arguments, and the program's globals."""
         yield from (name for name in (RESULT, ARGUMENTS, KEYWORDS) if name in self.names)
         own = (RESULT, ARGUMENTS, KEYWORDS, CALLED)
         yield from (
@@ -168,9 +168,9 @@ class _Walk:
         return None
 
     def _identity(self, place: str, one: object, other: object) -> Departure | None:
-        """Return True if what is one object in one of the runs is two in the other.
+        """Return a difference if two places hold one object in one run, and two in the other.
 
-        Of what can't be changed, Python itself may make a new one or not.
+        Immutable objects don't count: Python may or may not make new ones.
         """
         before, too = self._met.get(id(one)), self._met_compiled.get(id(other))
         known = before or too
@@ -190,7 +190,7 @@ def _is_iterator(value: object) -> bool:
 
 
 def _of_tensors(place: str, one: torch.Tensor, other: torch.Tensor) -> Iterator[Departure]:
-    """Yield what sets two tensors apart: values, then their other properties, then gradients."""
+    """Yield the differences of two tensors: values, then other properties, then gradients."""
     if torch.nn.parameter.is_lazy(one) or torch.nn.parameter.is_lazy(other):
         return  # they have no values yet
     found = differences([one.detach()], [other.detach()])
@@ -216,7 +216,7 @@ def _properties(one: torch.Tensor, other: torch.Tensor) -> Iterator[tuple[str, o
 
 
 def _inside(place: str, one: Any, other: Any) -> Iterator[tuple[str, object, object]]:
-    """Yield what two objects of one type hold, in pairs; of a type that is not known, nothing."""
+    """Yield the contents of two objects of one type, in pairs with places; none if unknown."""
     if isinstance(one, (list, tuple)):
         pairs = zip(list(one), list(other), strict=True)
         yield from ((f"{place}[{number}]", *pair) for number, pair in enumerate(pairs))

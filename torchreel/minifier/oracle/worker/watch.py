@@ -91,7 +91,7 @@ class StackSamples:
 
 
 class ChildWatch:
-    """Reads what a child says and enforces its limits."""
+    """Reads the reports of a child and enforces its limits."""
 
     def __init__(
         self, pid: int, task: Mapping[str, Json], began: float, looks: StackSamples
@@ -110,7 +110,7 @@ class ChildWatch:
     def run(self, pipe: IO[bytes], slot: socket.socket) -> None:
         """Watch the child until it reports, is gone, or has to be killed.
 
-        That the pipe is open proves nothing: what the child forked holds it as well.
+        An open pipe proves nothing: processes that the child forked hold it as well.
         """
         pipes = [pipe]
         while self.found is None:
@@ -201,7 +201,7 @@ class ChildWatch:
         return self._limited(wanted, memory_signature(*self.entered), detail)
 
     def _limited(self, wanted: Signature, seen: Signature, detail: str) -> ChildReport:
-        """Return the report on a limit that was reached: a failure only where one is looked for."""
+        """Return the report on a limit that was reached; a failure only if one is searched for."""
         if wanted.failure_class == "predicate":
             return self._at_least(wanted, detail)
         if seen.matches(wanted):
@@ -211,7 +211,7 @@ class ChildWatch:
         return self._unjudged(detail)
 
     def _at_least(self, wanted: Signature, detail: str) -> ChildReport:
-        """Return what follows from how far the child had got when it was killed."""
+        """Return the report on a killed child, from the least values of the measurements so far."""
         if self._compiling is None:
             return self._unjudged(detail)
         known: dict[str, Measured] = {

@@ -102,7 +102,7 @@ def _drop_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
 
 
 def global_names(code: CodeType) -> Iterator[str]:
-    """Return the global names that code, or code within it, loads."""
+    """Yield the global names that code, or code within it, loads."""
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield str(instruction.argval)
@@ -112,7 +112,7 @@ def global_names(code: CodeType) -> Iterator[str]:
 
 
 def all_names(code: CodeType) -> Iterator[str]:
-    """Return every name that code mentions: attributes too, and strings (for `getattr`)."""
+    """Yield every name that code mentions: attributes too, and strings (for `getattr`)."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, str):

@@ -75,10 +75,9 @@ def _arguments(module: torch.nn.Module) -> dict[str, tuple[Any, bool]] | None:
 
 
 def _parameters(kind: type) -> list[inspect.Parameter]:
-    """Return those of a constructor; of one that passes on what it is given, those of its first
-    overload.
+    """Return the parameters of a constructor; of its first overload, if it passes its arguments on.
 
-    Recurrent layers have these.
+    Recurrent layers have such constructors.
     """
     found = list(inspect.signature(kind).parameters.values())
     passing = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -125,7 +124,7 @@ def _plain(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def _suffix(module: torch.nn.Module) -> str:
-    """Return what is called on the module after it was made."""
+    """Return the method calls to append to the module's constructor call, such as `.eval()`."""
     text = ""
     dtypes = {p.dtype for p in module.parameters()} - {torch.get_default_dtype()}
     if len(dtypes) == 1:
@@ -143,7 +142,7 @@ def needs_arguments(kind: type, is_allowed: Callable[[object], bool]) -> bool:
 
 
 def attributes(module: torch.nn.Module) -> dict[str, Any]:
-    """Return what was assigned to a module: attributes, parameters, buffers and children."""
+    """Return the attributes, parameters, buffers and children of a module, by name."""
     own = {key: value for key, value in vars(module).items() if key not in _EMPTY}
     own |= {**module._parameters, **module._buffers, **module._modules}
     if not module.training:

@@ -63,7 +63,7 @@ class Definition:
 
 
 class Objects:
-    """Writes objects; what they need besides the expression is kept in order."""
+    """Writes objects as expressions, and keeps the definitions and statements for them."""
 
     def __init__(self, sources: Sources, names: Names, choice: Choice) -> None:
         self._sources, self.names, self._choice = sources, names, choice
@@ -188,7 +188,7 @@ class Objects:
     def _closure(
         self, function: FunctionType, tree: ast.FunctionDef, name: str, cells: Mapping[str, Any]
     ) -> None:
-        """Return a function that makes the function, and the call of it."""
+        """Write a function that makes the closure, and the call of it."""
         self._enclosed(name, self._text(function, tree, {}).splitlines(), tree.name, cells)
 
     def _cell(self, name: str, value: Any) -> str:
@@ -229,7 +229,7 @@ class Objects:
         return ast.unparse(ast.fix_missing_locations(renamed))
 
     def _of_modules(self, tree: ast.AST, scope: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-        """Return what `module.name` is here, where the module is one of the program's."""
+        """Return the global name for each `module.name` of one of the program's modules."""
         found = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -302,7 +302,7 @@ class Objects:
         return name
 
     def _cells_of_methods(self, kind: type) -> dict[str, Any]:
-        """Return what the methods of a class close over, other than the class itself."""
+        """Return the cells of a class's methods, by name, without the one of the class itself."""
         methods = [value for value in vars(kind).values() if isinstance(value, FunctionType)]
         cells = [self._cells(method) for method in methods if self._ran(method)]
         return {
@@ -389,10 +389,10 @@ class Objects:
         return name
 
     def _recipe(self, obj: Any, hint: str) -> str | None:
-        """Return an object without attributes as its class says that it is copied.
+        """Return the expression of an object without attributes, by its `__reduce_ex__`.
 
-        Iterators of Python's are among these. None for what says nothing, and for classes of the
-        program's.
+        Python's iterators are such objects. None if the class does not support it, and for classes
+        of the program.
         """
         kind = type(obj)
         if hasattr(obj, "__dict__") or not self.names.is_allowed(kind.__module__):
@@ -459,9 +459,7 @@ class Objects:
         return lambda name, key: f"{name}.{key} = {text}"
 
     def assigned(self, hint: str, text: str) -> str:
-        """Return the name of a variable that is like the hint, and is given what an expression
-        makes.
-        """
+        """Assign an expression to a new variable named after `hint`; return its name."""
         name = self.names.fresh(hint)
         self.statements.append(f"{name} = {text}")
         return name

@@ -225,7 +225,7 @@ def _parameters(node: cst.FunctionDef) -> tuple[cst.Param, ...]:
 
 
 def _functions(node: cst.CSTNode, owner: str = "") -> Iterator[tuple[str, cst.FunctionDef]]:
-    """Return all functions, each with the name of its class."""
+    """Yield all functions, each with the name of its class."""
     for child in node.children:
         if isinstance(child, cst.FunctionDef):
             yield owner, child

@@ -99,9 +99,9 @@ _COMPOUND = (cst.If, cst.For, cst.While, cst.With, cst.Try)
 
 
 def _blocks(node: cst.CSTNode) -> list[list[cst.CSTNode]]:
-    """Return what may stand in place of a compound statement.
+    """Return the lists of statements that may replace a compound statement.
 
-    Raises `Skip` where there is none.
+    Raises `Skip` for any other statement.
     """
     if isinstance(node, cst.With):
         return [_as_assigned(node) + _body(node.body), _body(node.body)]

@@ -46,7 +46,7 @@ class MergeInstances(SourcePass):
 
 @dataclass(frozen=True)
 class One(SourceEdit):
-    """`old` is `new`, and what was assigned to `old` is gone."""
+    """`old` is replaced by `new`, and the assignments to `old` are gone."""
 
     old: str
     new: str
@@ -139,7 +139,7 @@ class FlattenClass(SourceEdit):
         return found
 
     def _functions(self, defined: cst.ClassDef, names: Mapping[str, str]) -> list[cst.CSTNode]:
-        """Return what stands in the class, for the top of the module."""
+        """Return the members of the class as statements for the top of the module."""
         found: list[cst.CSTNode] = []
         for item in defined.body.body:
             if isinstance(item, cst.FunctionDef):
@@ -157,7 +157,7 @@ def _member(node: cst.CSTNode) -> str:
 
 
 def _as_function(method: cst.FunctionDef, name: str, instance: str) -> cst.CSTNode:
-    """Return a method without its first parameter, of which the only object takes the place."""
+    """Return a method as a function whose first parameter is replaced by the only object."""
     static = any(code_of(d.decorator) == "staticmethod" for d in method.decorators)
     params = list(method.params.params)
     if not static and not params:

@@ -51,7 +51,7 @@ class HoistOperands(SourcePass):
 
 
 class OwnCalls(SourcePass):
-    """Replace a call of what the program itself makes by an argument: all of that may go."""
+    """Replace a call of a function or class of the program by an argument: all of that may go."""
 
     name = "argument for call"
 
@@ -79,7 +79,7 @@ def made_here(module: cst.Module) -> set[str]:
 
 
 def _called(call: cst.Call) -> str:
-    """Return the last name of what is called."""
+    """Return the last name of the called expression; '' if it has none."""
     match call.func:
         case cst.Name(value=name) | cst.Attribute(attr=cst.Name(value=name)):
             return str(name)
@@ -87,12 +87,12 @@ def _called(call: cst.Call) -> str:
 
 
 class ConstantOperands(SourcePass):
-    """Replace what is passed, assigned, returned or tested by a constant."""
+    """Replace an expression that is passed, assigned, returned or tested by a constant."""
 
     name = "constants"
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose `None` and 1 for each; for what is tested, both truths."""
+        """Propose `None` and 1 for each value, and True and False for each test."""
         found: list[SourceEdit] = []
         for place, node in _expressions(case):
             if place[-1][0] == "test":
@@ -125,7 +125,7 @@ def _is_read(place: Place) -> bool:
 
 
 def _operands(node: cst.CSTNode) -> list[cst.BaseExpression]:
-    """Return what may stand in place of an expression."""
+    """Return the operands that may replace an expression."""
     match node:
         case cst.Call():
             owner = [node.func.value] if isinstance(node.func, cst.Attribute) else []

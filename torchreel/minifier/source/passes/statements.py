@@ -31,12 +31,12 @@ class Remove(SourceEdit):
     place: Place
 
     def change(self, node: cst.CSTNode) -> None:
-        """Return nothing: the statement goes."""
+        """Return None: the statement goes."""
         return None
 
 
 def statements(case: SourceCase) -> Iterator[tuple[Place, cst.CSTNode]]:
-    """Return the statements of a program but for the one that ends it and what that is in."""
+    """Yield the statements of a program except the last one and those around it."""
     module = parsed(case.text)
     last = final_place(case)
     for place, node in walk(module):

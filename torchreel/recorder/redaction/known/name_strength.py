@@ -44,7 +44,7 @@ _SHORTEST = 4
 
 
 class Strength(IntEnum):
-    """The grades of how much a name tells."""
+    """The grades of certainty with which a name marks its value as secret."""
 
     NOT = 0
     MAYBE = 1
@@ -58,14 +58,14 @@ NOT, MAYBE, SURE = Strength
 
 @lru_cache(4096)
 def strength(name: str) -> Strength:
-    """Return how much the name of a variable, a function or a class tells."""
+    """Return the grade of certainty for the name of a variable, a function or a class."""
     if _SURE.search(name):
         return SURE
     return MAYBE if _MAYBE.search(name) else NOT
 
 
 def strength_of_text(text: str) -> Strength:
-    """Return how much a text tells of the value that comes with it: a key, or a format."""
+    """Return the grade of certainty for a text that comes with a value: a key, or a format."""
     if _NAME.fullmatch(text):
         return strength(text)
     return SURE if _FORMAT.search(text) else NOT

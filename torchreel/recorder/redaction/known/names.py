@@ -121,9 +121,7 @@ def _values(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
 def _signed(
     text: bytes, at: int, word: bytes, signed: re.Match[bytes]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the value behind a sign: a string, a number, a list of them, or what stands there
-    bare.
-    """
+    """Yield the value after a sign: a string, a number, a list of them, or an unquoted value."""
     start, call = signed.end(), signed["call"]
     seam = _compiled(_SEAM).match(text, start)
     start = seam.end() if seam is not None else start
@@ -189,9 +187,7 @@ def _is_key(text: bytes, literal: Literal) -> bool:
 
 
 def _bare(text: bytes, start: int, word: bytes, sign: bytes) -> Iterator[tuple[int, int]]:
-    """Yield what has no quotes: it may be code (`token=tok`, `password=None`, `secret =
-    read()`).
-    """
+    """Yield a value without quotes, unless it is code (`token=tok`, `password=None`, `read()`)."""
     match = _compiled(_BARE).match(text, start)
     if match is None:
         return
@@ -219,8 +215,9 @@ def _spans_of(pattern: bytes, text: bytes, start: int) -> Iterator[tuple[int, in
 def _unless_name(
     text: bytes, at: int, signed: re.Match[bytes], found: Iterable[tuple[int, int]]
 ) -> Iterable[tuple[int, int]]:
-    """Return those values that are no names of a graph, which FX writes in these ways:
-    `l_token_0_ = L_token_0_` for an input, and `l_token_0_ = linear_1 = None` for what it deletes.
+    """Return those values that are not names of a graph, which FX writes in these ways:
+
+    `l_token_0_ = L_token_0_` for an input, and `l_token_0_ = linear_1 = None` for a deletion.
     """
     deleted = _compiled(_DELETED)
     found = [span for span in found if deleted.match(text, span[0]) is None]
@@ -234,7 +231,7 @@ def _unless_name(
 
 
 def _next(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
-    """Of two strings in a row the first may be a name, or one of many words (`token` is one)."""
+    """Yield the second of two strings in a row if the first is, or may be, the name of a secret."""
     following = _compiled(_NEXT).match(text, at + len(word))
     before = _compiled(_QUOTED_NAME).search(text, max(0, at - 48), at)
     literal = literal_at(text, following.end()) if following is not None else None
@@ -271,9 +268,7 @@ def _of_option(text: bytes, at: int, behind: int, word: bytes) -> Iterator[tuple
 
 
 def _said(text: bytes, behind: int, word: bytes) -> Iterator[tuple[int, int]]:
-    """Yield `# password is x1`, `invalid token x1`, `the secret 'x1' is wrong`: what is said in
-    prose.
-    """
+    """Yield a secret in prose: `# password is x1`, `invalid token x1`, `the secret 'x1' ...`."""
     between = _compiled(_TOKEN_PROSE if word == b"token" else _PROSE).match(text, behind)
     if between is None:
         return
@@ -323,7 +318,7 @@ def _is_many(text: bytes, at: int, word: bytes) -> bool:
 
 
 def _name_around(text: bytes, at: int) -> str:
-    """Return the whole name of which a part stands at a place."""
+    """Return the whole name around a part of it."""
     before = _compiled(_NAME_BEFORE).search(text, max(0, at - _LONGEST_NAME), at)
     behind = _compiled(rb"\w*").match(text, at)
     assert before is not None

@@ -81,7 +81,7 @@ def _text(node: ast.Constant) -> str:
 
 
 def _parsed(source: str) -> ast.Module | None:
-    """Return the tree of a source of which the parser would not warn on the program's stderr."""
+    """Return the tree of a source; None if it is too long, invalid, or makes the parser warn."""
     if len(source) > _LONGEST or _WARNED.search(source):
         return None
     try:
@@ -91,14 +91,12 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 def _doubled(escape: re.Match[str]) -> str:
-    """Return an escape that Python knows; the parser warns of others, and takes them as they
-    are.
-    """
+    """Return an escape, its backslash doubled if Python does not know it: the parser would warn."""
     return escape[0] if escape[1] in _ESCAPED else "\\" + escape[0]
 
 
 def _doubled_in_bytes(escape: re.Match[str]) -> str:
-    """Return the same where there may be bytes, which have no names of characters."""
+    """Return the same for text that may be bytes, which have no names of characters."""
     return "\\" + escape[0] if escape[1] in "NuU" else _doubled(escape)
 
 
@@ -117,7 +115,7 @@ def _spelled(node: ast.Constant, lines: Sequence[bytes]) -> Iterator[str]:
 
 
 def _bound(target: ast.AST | None, value: ast.AST | None) -> Iterator[_Found]:
-    """Yield what an assignment gives telling names, one by one where it is unpacked."""
+    """Yield the texts that an assignment gives to names of secrets, one by one if it unpacks."""
     many = (ast.Tuple, ast.List)
     if not (isinstance(target, many) and isinstance(value, many)):
         yield from _values(value, _strength(target))
@@ -127,7 +125,7 @@ def _bound(target: ast.AST | None, value: ast.AST | None) -> Iterator[_Found]:
 
 
 def _strength(node: ast.AST | None) -> Strength:
-    """Return how much the names in an expression tell: of `cfg.token.value`, say."""
+    """Return the highest grade of the names in an expression: of `cfg.token.value`, say."""
     if isinstance(node, ast.Name):
         return name_strength.strength(node.id)
     if isinstance(node, ast.Attribute):
@@ -140,7 +138,7 @@ def _strength(node: ast.AST | None) -> Strength:
 
 
 def _named(node: ast.AST | None) -> Strength:
-    """Return how much a text tells that is used as a name: a key, an option, a format."""
+    """Return the grade of a text that is used as a name: a key, an option, a format."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return name_strength.strength_of_text(node.value)
     return NOT
@@ -192,7 +190,7 @@ def _through(call: ast.Call, strength: Strength) -> Iterator[_Found]:
 
 
 def _callee(call: ast.Call) -> str:
-    """Return the last part of the name of what is called."""
+    """Return the last part of the name of the called function."""
     return str(getattr(call.func, "attr", None) or getattr(call.func, "id", ""))
 
 
@@ -257,7 +255,7 @@ def _function(node: Any) -> Iterator[_Found]:
 
 
 def _inside(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is in a function, but not in those in it whose own name tells."""
+    """Yield the nodes in a function, except for inner definitions whose names mark a secret."""
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
         node = waiting.pop()

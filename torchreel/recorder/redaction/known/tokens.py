@@ -71,12 +71,12 @@ FORMS = _table()
 
 
 def spans(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
-    """Yield what is secret at the given places of words; all of them, in whatever order."""
+    """Yield the spans of secrets at the given places of words, in any order."""
     return (match.span(1 if match.re.groups else 0) for match in _matches(text, places))
 
 
 def told(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
-    """Yield those of them that only what stands before tells: elsewhere they say nothing."""
+    """Yield the secrets that only the text before identifies: elsewhere they say nothing."""
     for match in _matches(text, places):
         if match.re.groups:
             start, end = match.span(1)

@@ -167,9 +167,7 @@ def _is_there(where: Where, data: bytes, start: int, end: int) -> bool:
 
 
 def _may_be_there(where: Where, data: bytes, start: int, end: int) -> bool:
-    """Return the same for the bytes of a JSON document, in which a text stands between quotes
-    itself.
-    """
+    """Return the same for the bytes of a JSON document, where text is itself in quotes."""
     if where is not Where.QUOTED:
         return _is_there(where, data, start, end)
     before, behind = data[max(0, start - 2) : start], data[end : end + 2]

@@ -88,7 +88,7 @@ class Known:
         return self.current if found is None else found
 
     def properties(self, device: Any = None) -> Any:
-        """Return what `torch.cuda.get_device_properties` answers."""
+        """Return a device's recorded properties, as `torch.cuda.get_device_properties` does."""
         return self.devices[self.index(device)]
 
     def capability(self, device: Any = None) -> tuple[int, int]:
@@ -112,7 +112,7 @@ def _device(facts: Mapping[str, Json]) -> SimpleNamespace:
 
 
 def _answers(known: Known) -> dict[str, Any]:
-    """Return what `torch.cuda` tells of devices, present or not."""
+    """Return replacements for functions of `torch.cuda` that query devices, by name."""
     return {
         "get_device_properties": known.properties,
         "get_device_capability": known.capability,
@@ -168,7 +168,7 @@ def _on_cpu(function: Callable[..., Any], *args: Any) -> Any:
 
 
 class _OnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Makes on the CPU what an operator was to make on a GPU."""
+    """Runs on the CPU an operator that was to make its result on a GPU."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -230,14 +230,14 @@ def _impose_triton(stack: ExitStack, known: Known) -> None:
 
 
 class _Driver:
-    """Triton's driver: says what to compile for, and launches nothing."""
+    """Stands in for Triton's driver: names the target of compilation, and launches nothing."""
 
     def __init__(self, known: Known, target: Callable[..., Any]) -> None:
         self._known, self._target = known, target
         self.utils = SimpleNamespace(get_device_properties=self._properties)
 
     def get_current_target(self) -> Any:
-        """Return what kernels are compiled for."""
+        """Return the target that Triton compiles kernels for."""
         found = self._known.properties()
         if self._known.hip:
             return self._target("hip", found.gcnArchName.split(":")[0], found.warp_size)
