@@ -61,7 +61,6 @@ def test_what_is_called_computes() -> None:
         utils.numpy_operator_wrapper(eval),
         utils.numpy_operator_wrapper(getattr),
         utils.numpy_method_wrapper("__class__"),
-        utils.numpy_to_tensor_wrapper(torch._numpy.random.seed),
     ],
 )
 def test_around_anything_else_it_has_no_portable_form(target: Any) -> None:

@@ -37,6 +37,7 @@ SAME_TEXT = [
         "c0 = None  # device(type='cpu') torch.float32 (40, 4) (4, 1) 7f28f05f9a40",
     ),
     ("<function f at 0x7f31c0a81b20>", "<function f at 0x7f0000000010>"),
+    ("RandomState(MT19937) at 0x7FF60C979140>", "RandomState(MT19937) at 0x7F5560371E40>"),
     (
         'File "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", line 134',
         'File "~/src/pytorch/torch/nn/modules/linear.py", line 134',

@@ -162,7 +162,7 @@ def holds_tensors(value: object) -> bool:
 
 def without_addresses(text: str) -> str:
     """Return the text of a target without the address that Python prints for unnamed objects."""
-    return re.sub(r" at 0x[0-9a-f]+", "", text)
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
 
 def graph_module(root: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:

@@ -69,7 +69,7 @@ EVENTS: Events = {
     Bytecode: (REWRITE,),
 }
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def _subgraph(recorder: Recorder, call: Call) -> Visit:

@@ -37,7 +37,7 @@ _OBJECTS = re.compile(r"\{(?P<items><[^{}]*)\}")
 _ITEM = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[\w.+-]+)"""
 _ITEMS = re.compile(_ITEM)
 _LITERALS = re.compile(rf"\{{(?P<items>{_ITEM}(?:, {_ITEM})+)\}}")
-_OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
+_OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
 # The random half of the name of a compiled function; its number is the process's to give, and a
 # replay of a frame imposes the counter.
 _RANDOM = re.compile(r"(__compiled_fn_\d+)_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
