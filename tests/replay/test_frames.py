@@ -990,6 +990,47 @@ def test_the_device_of_a_process_and_that_of_a_region_are_told_apart(tmp_path: P
     assert told == [("identical", "")] * 2
 
 
+PATCHED = """
+import torch
+import torch.nn.functional as F
+
+kept, seed = F.gelu, torch.manual_seed
+
+def gelu(x):
+    return x * torch.sigmoid(1.702 * x)
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(4)
+
+    def forward(self, x):
+        return F.gelu(self.norm(x))
+
+def seeded(x):
+    torch.manual_seed(3)
+    return x + 1
+
+torch.nn.LayerNorm.forward = lambda self, x: x - x.mean(-1, keepdim=True)
+torch.manual_seed = lambda *args: seed(1337)
+F.gelu = gelu
+torch.compile(Model(), backend="aot_eager")(torch.ones(2, 4))
+torch.compile(seeded, backend="aot_eager")(torch.ones(2))
+F.gelu = kept
+torch.compile(lambda x: F.gelu(x), backend="aot_eager")(torch.ones(2))
+"""
+
+
+@pytest.mark.slow
+def test_what_a_program_put_into_modules_and_classes_of_others_is_there_again(
+    tmp_path: Path,
+) -> None:
+    """A function of a module, a method of a class, and one that is taken out again."""
+    with Store.open(_record(tmp_path, PATCHED), write=True) as store:
+        told = _all_of(store)
+    assert told == [("identical", "")] * 4
+
+
 def _described(token: int, storage: int, **fields: Json) -> Json:
     return {
         "k": "tensor", "dtype": "float32", "device": "cpu", "layout": "strided", "size": [4],

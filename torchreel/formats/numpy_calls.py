@@ -31,11 +31,9 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# They give back an object that describes a dtype, change what later calls give back, or take an array
-# over from any object that offers one.
-_DENIED_FUNCTIONS = _words(
-    "result_type common_type min_scalar_type set_default_dtype from_dlpack"
-)
+# They give back an object that describes a dtype, change what later calls give back, or take an
+# array over from any object that offers one.
+_DENIED_FUNCTIONS = _words("result_type common_type min_scalar_type set_default_dtype from_dlpack")
 # Modules of `torch._numpy` whose functions are about dtypes.
 _OF_DTYPES = ("torch._numpy._dtypes", "torch._numpy._getlimits")
 _DUNDERS = frozenset(

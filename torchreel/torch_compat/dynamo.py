@@ -210,6 +210,16 @@ def function_modes() -> tuple[str | None, list[str]]:
     return devices[-1] if devices else None, others
 
 
+def read_rules_again() -> None:
+    """Let Dynamo look up its rules for functions of torch again, which it has by their names.
+
+    It does so once, when it first traces: what a program put under such a name before has the rule.
+    """
+    from torch._dynamo import trace_rules
+
+    trace_rules.get_torch_obj_rule_map.cache_clear()
+
+
 def has_global_device() -> bool:
     """Return True if `torch.set_default_device` is in force.
 

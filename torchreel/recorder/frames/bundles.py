@@ -33,6 +33,7 @@ import cloudpickle
 
 from torchreel.errors import UnsupportedError
 from torchreel.recorder.frames import secrets
+from torchreel.recorder.frames.patches import Patch, patches
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import REDACTED, Redactor
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
@@ -186,7 +187,7 @@ def make(
         return Bundle("refused", "all text is to be redacted, and a frame is made of text")
     notes = _Notes()
     content = {
-        **_content_of(frame), **(known or {}), "operators": _Operators(),
+        **_content_of(frame), **(known or {}), "patches": _Patches(), "operators": _Operators(),
         "attributes": _Attributes(),
     }  # fmt: skip
     data, reason = _pickle(content, describe, notes)
@@ -379,6 +380,10 @@ class _Attributes:
     """Stands for the attributes of the tensors that the pickle has come across before it."""
 
 
+class _Patches:
+    """Stands for the members that modules and classes before it have from elsewhere."""
+
+
 class _Operators:
     """Stands for the operators of the program that the functions before it name."""
 
@@ -407,6 +412,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._held: list[object] = []
         self._globals: dict[int, tuple[str, str, int]] = {}
         self._of_code: set[bytes] = set()
+        self._owners: dict[int, ModuleType | type] = {}
         self._deadline = time.monotonic() + LONGEST
 
     def persistent_id(self, obj: object) -> _Persistent | None:
@@ -493,6 +499,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return dict, (self._attributes(),)
         if type(obj) is _Operators:
             return list, (self._operators(),)
+        if type(obj) is _Patches:
+            return list, (self._patches(),)
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
             self._look_at_function(obj)
@@ -500,11 +508,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if found is not NotImplemented or issubclass(type(obj), (type, FunctionType)):
             if found is NotImplemented:
                 self._notes.add_module(getattr(obj, "__module__", None))
+                self._add_owner(obj)
             elif issubclass(type(obj), type):
                 return _with_marks(obj, _with_qualname(obj, found))
             return found  # what is not its own is left to pickle: classes and functions, by name
         if type(obj) is ModuleType:
             self._notes.add_module(obj.__name__)
+            self._add_owner(obj)
         with fail_open("bundle", quiet=True) as attempt:
             from torchreel.formats.frames.parts import taken_apart
 
@@ -548,6 +558,22 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                     if member is obj:
                         return module, f"{name}.{inner}"
         return None
+
+    def _add_owner(self, obj: Any) -> None:
+        """Note a module, or a class and its bases, with their modules, which are taken by name."""
+        found = [obj] if type(obj) is ModuleType else list(getattr(obj, "__mro__", ()))
+        if type(obj) is not ModuleType:
+            found += [sys.modules.get(str(one.__module__)) for one in (obj, *found)]
+        for one in found:
+            if isinstance(one, (type, ModuleType)):
+                self._owners[id(one)] = one
+
+    def _patches(self) -> list[Patch]:
+        """Return the members from elsewhere of what the bundle takes by name."""
+        for kind, name, _ in list(self._globals.values()):
+            if kind == "module" and name != "__main__":
+                self._add_owner(sys.modules[name])
+        return patches([*self._owners.values()])
 
     def _operators(self) -> list[object]:
         """Return the operators that the program defined, and that its code finds by their names.

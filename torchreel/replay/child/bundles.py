@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import DamagedStore, ReplayError, UnsupportedError, UntrustedError
 from torchreel.recorder.frames.bundles import FORMAT, GENERATED, Opaque
+from torchreel.recorder.frames.patches import Patch
 from torchreel.replay.child import known_tensors, modules
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -50,6 +51,8 @@ class LoadedFrame:
     """The call that it goes on with after a graph break; None for any other function."""
     levels: Mapping[int, Sequence[Json]] = field(default_factory=dict)
     """By the id of a tensor: the levels of functorch transforms that it was wrapped in."""
+    patches: Sequence[Patch] = ()
+    """Members of modules and classes that the program had changed."""
 
     def call(self, wrapper: Callable[[FunctionType], Callable[..., Any]]) -> Any:
         """Call `wrapper(function)`, `torch.compile` for example, with the arguments."""
@@ -314,7 +317,8 @@ def _frame(
     whole = content.get("resumed")
     resumed = None if whole is None else LoadedFrame(*_called(whole), bundle.missing, notes)
     levels = _levels(bundle.document, tensors)
-    return LoadedFrame(*_called(content), bundle.missing, notes, *known, resumed, levels)
+    changed = content.get("patches", ())
+    return LoadedFrame(*_called(content), bundle.missing, notes, *known, resumed, levels, changed)
 
 
 def _levels(document: bytes, tensors: Sequence[object]) -> dict[int, Sequence[Json]]:

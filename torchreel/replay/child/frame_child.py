@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import TorchreelError, UnsupportedError
+from torchreel.replay.child import patches
 from torchreel.replay.child.hang import ending_when_hung
 from torchreel.sandbox.processes import follow_parent
 
@@ -267,6 +268,7 @@ def _loaded(bundle: Any) -> LoadedFrame:
         # A module of the program may compile while it is imported: that is not to be replayed.
         with torch.compiler.set_stance("force_eager"):
             frame: LoadedFrame = bundle.load()
+            patches.put(frame.patches)
     except TorchreelError:
         raise
     except Exception as error:

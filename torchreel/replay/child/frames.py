@@ -93,7 +93,8 @@ def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[s
         stack.enter_context(dynamo_names.scope_names(modules.scope_tokens()))
         stack.enter_context(transforms.opened(call.levels))
         if call.seed is not None:
-            torch.manual_seed(call.seed)
+            # Not by `torch.manual_seed`, which programs put something else in place of.
+            torch.default_generator.manual_seed(call.seed)
         set_frame_counters(call.counters, None if compile_id == UNNAMED else compile_id)
         set_specialized_floats(call.floats)
         yield left

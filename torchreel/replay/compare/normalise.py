@@ -46,8 +46,8 @@ _GRAPH_ID = re.compile(r"(?m)^ ?# graph id: \d+$")
 _CONSTANT = re.compile(
     r"(?m)^(\w+ = None  # device\([^()]*\) torch\.\w+ \([\d, ]*\) \([\d, ]*\)) [0-9a-f]+$"
 )
-# The default `repr` of an object: a constant in generated code is no address after " at ".  Cython's
-# objects, as `numpy.random` has them, print it in capitals.
+# The default `repr` of an object: a constant in generated code is no address after " at ".  Objects
+# of Cython's, as `numpy.random` has them, print it in capitals.
 _ADDRESS = re.compile(r"(?<= at )0x(?:[0-9a-f]{6,16}|[0-9A-F]{6,16})\b")
 
 # In code only as a whole `repr`: Inductor writes the functions of a pattern into its assertions.

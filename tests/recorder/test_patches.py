@@ -1,0 +1,65 @@
+"""Members of modules and classes that something else has put there."""
+
+from __future__ import annotations
+
+import functools
+import json.decoder
+from collections import namedtuple
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional
+from hypothesis import given, settings
+from hypothesis.strategies import integers
+
+from tests.recorder import programs
+from torchreel.recorder.frames.patches import patches
+
+
+def own(x: object) -> object:
+    return x
+
+
+class Point(NamedTuple):
+    x: int
+
+
+def test_what_nobody_changed_is_as_its_source_says() -> None:
+    """Imported, inherited, decorated and generated members are no patches."""
+    for owner in (
+        torch, torch.nn.functional, torch.nn.Module, torch.nn.Linear, json.decoder, programs, Point,
+        pytest, functools, namedtuple("Pair", "a b"), torch.optim.Adam, torch.Tensor,
+    ):  # fmt: skip
+        assert patches([owner]) == [], owner
+
+
+def test_functions_and_classes_of_the_program_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.nn.functional, "gelu", own)
+    monkeypatch.setattr(torch.nn, "GELU", Point)
+    monkeypatch.setattr(torch.nn.LayerNorm, "forward", lambda self, x: x)
+    monkeypatch.setattr(torch.nn.LayerNorm, "extra", staticmethod(own), raising=False)
+    monkeypatch.setattr(torch.nn.LayerNorm, "size", property(own), raising=False)
+    found = patches([torch.nn.functional, torch.nn, torch.nn.LayerNorm])
+    assert [(owner.__name__, name) for owner, name, _ in found] == [
+        ("torch.nn.functional", "gelu"), ("torch.nn", "GELU"), ("LayerNorm", "forward"),
+        ("LayerNorm", "extra"), ("LayerNorm", "size"),
+    ]  # fmt: skip
+    assert found[0][2] is own
+
+
+def test_a_function_of_another_library_is_found_if_it_has_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that a library has made without a name is most likely the work of a decorator."""
+    monkeypatch.setattr(torch, "relu", pytest.approx)
+    monkeypatch.setattr(torch, "sin", made_by_a_library())
+    assert [name for _, name, _ in patches([torch])] == ["relu"]
+
+
+def made_by_a_library() -> object:
+    """A function of `hypothesis` that no module has."""
+    found = settings(max_examples=1)(given(integers())(lambda x: None))
+    assert found.__module__ == __name__
+    found.__module__ = "hypothesis.core"
+    return found
