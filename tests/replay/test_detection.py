@@ -281,6 +281,21 @@ def test_a_frame_without_a_graph_is_not_replayed_from_one(tmp_path: Path) -> Non
         assert not queries.is_without_graph(store, left), "its graph may be what was lost"
 
 
+def test_a_frame_that_was_compiled_too_often_has_no_graph_to_be_replayed_from(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "often.db"
+    torch._dynamo.reset()
+    with torchreel.record(path), torch._dynamo.config.patch(recompile_limit=1):
+        compiled = torch.compile(lambda x, name: x.sin() + len(name), backend="aot_eager")
+        for name in ("a", "bc"):
+            compiled(torch.ones(2), name)
+    with Store.open(path) as store:
+        whole, left = queries.compiles(store, 1)
+        assert left.status == "skipped"
+        assert [queries.is_without_graph(store, row) for row in (whole, left)] == [False, True]
+
+
 def test_repeated_replays_have_to_agree(replayed: Path) -> None:
     with Store.open(replayed) as store:
         compile = mutations.original(store)

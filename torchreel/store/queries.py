@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Column, ColumnElement, Row, Select, Table, func, select
 
 from torchreel.errors import DamagedStore, UsageError
-from torchreel.events.frames import FrameStart
+from torchreel.events.frames import FrameSkip, FrameStart
 from torchreel.store import schema
 from torchreel.store.addressing import UNNAMED, Address
 from torchreel.store.blobs.page_reader import Room, kinds_of, read_frames, read_pages
@@ -492,15 +492,15 @@ def graph_targets(store: Store, graph: Graph) -> list[GraphTarget]:
 
 
 def is_without_graph(store: Store, compile: Compile) -> bool:
-    """Return whether Dynamo looked at a frame, and made no graph of it: it left the frame to
-    Python, or there was nothing in it to compile.
+    """Return whether Dynamo looked at a frame, and made no graph of it.
 
-    False where that may as well have been lost, or not been kept.
+    It left the frame to Python (it could not trace it, or had compiled it too often), or there was
+    nothing in it to compile. False where that may as well have been lost, or not been kept.
     """
     return (
         compile.status in ("ok", "skipped")
         and not graphs(store, compile)
-        and FrameStart.kind in event_counts(store, compile)
+        and not {FrameStart.kind, FrameSkip.kind}.isdisjoint(event_counts(store, compile))
         and not lost(store, compile.recording_id)
     )
 
