@@ -366,14 +366,18 @@ def f(x, text):
     return x.sin()
 torch.compile(f, backend="eager")(torch.ones(3), text)
 torch.compile(lambda x, wild: x.cos() if wild else x, backend="eager")(torch.ones(3), Wild())
+ones = (torch.ones(3) for _ in range(2))
+torch.compile(lambda them: [x + 1 for _, x in them], backend="eager")(enumerate(ones))
 """
     with Store.open(_record(tmp_path, program), write=True) as store:
         (recorded,) = queries.recordings(store)
-        large, wild = queries.compiles(store, recorded.id)
+        large, wild, lazy = queries.compiles(store, recorded.id)
         with pytest.raises(UnsupportedError, match="larger than"):
             replay(store, large, "frame", trust=True)
+        refused = replay(store, lazy, "frame", trust=True)
         verdict = replay(store, wild, "frame", trust=True)
     assert any("Wild: it can't be pickled (ZeroDivisionError)" in note for note in verdict.notes)
+    assert "not complete: a builtins.generator was not kept" in refused.detail
 
 
 @pytest.mark.slow

@@ -74,6 +74,10 @@ class Opaque:
         what, why = told.get("type", "object"), told.get("reason", "")
         raise AttributeError(f"a {what} was not kept ({why})", name=name, obj=self)
 
+    def __iter__(self) -> Iterator[Any]:
+        """Raise AttributeError: an iterator over it (`enumerate`) can't be made again."""
+        return self.__getattr__("__iter__")  # type: ignore[no-any-return]
+
 
 _made: dict[int, Any] = {}
 """In a process that loads bundles: what each token stands for."""
