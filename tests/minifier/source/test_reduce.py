@@ -328,3 +328,35 @@ def test_a_failure_under_transforms_is_reduced(mapped: Path, tmp_path: Path) -> 
         exported = export(opened, compile, ExportOptions(tmp_path / "repro", trust=True))
     assert exported.check.exact or exported.check.holds
     assert "_increment_nesting(" in exported.script.text
+
+
+def broken(x: torch.Tensor) -> torch.Tensor:
+    """What a program puts in place of a function of torch."""
+    torch._dynamo.graph_break()
+    return x * 2
+
+
+class Patched(nn.Module):
+    """It fails by what another one has put into a module."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The same shape."""
+        return nn.functional.gelu(x.relu()) + x.sin()
+
+
+@pytest.mark.slow
+def test_what_was_put_into_a_module_of_torch_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(nn.functional, "gelu", broken)
+        path = record(tmp_path / "run.db", Patched(), torch.ones(2, 8), fullgraph=True)
+    with Store.open(path, write=True) as opened:
+        assert minify(opened, options=MinifyOptions(trust=True)).status == "fixpoint"
+        compile = queries.latest_failing(opened)
+        assert compile is not None
+        exported = export(opened, compile, ExportOptions(tmp_path / "repro", trust=True))
+    assert exported.check.exact or exported.check.holds
+    text = exported.script.text
+    assert ".gelu = broken" in text
+    assert ".sin()" not in text

@@ -59,8 +59,14 @@ def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> li
 
 
 def _whole(bundle: Any) -> Any:
-    """Return the frame, or what it goes on with: functions of Dynamo's making have no source."""
+    """Return the frame, or what it goes on with: functions of Dynamo's making have no source.
+
+    What the program had put into modules is there from now on: it is written where it is used.
+    """
+    from torchreel.replay.child import patches
+
     frame = bundle.load()
+    patches.put(frame.patches)
     return frame.resumed or frame
 
 

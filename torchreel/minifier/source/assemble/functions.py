@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import itertools
 import linecache
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -49,8 +50,9 @@ class Sources:
         recorded = self._recorded.get(file, {})
         if str(first) not in recorded:
             return linecache.getlines(file)[first - 1 :]
-        last = max(map(int, recorded))
-        return [recorded.get(str(number), "\n") for number in range(first, last + 1)]
+        # A function has all of its lines: what comes after a gap belongs to another one.
+        known = itertools.takewhile(lambda number: str(number) in recorded, itertools.count(first))
+        return [recorded[str(number)] for number in known]
 
     def _lambda(self, code: CodeType) -> ast.FunctionDef | None:
         """Return a lambda as a function: its body is where its instructions say that it is."""

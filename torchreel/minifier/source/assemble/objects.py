@@ -14,7 +14,7 @@ import enum
 import functools
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -31,6 +31,7 @@ from torchreel.minifier.source.assemble.functions import (
 )
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.tensors import Tensors
+from torchreel.recorder.frames.patches import Patch
 from torchreel.torch_compat import dynamo
 from torchreel.torch_compat.operators import dispatcher
 
@@ -79,6 +80,16 @@ class Objects:
     def mention(self, codes: list[CodeType]) -> None:
         """Note the attributes that code mentions: others are left out."""
         self._mentioned = {name for code in codes for name in all_names(code)}
+
+    def put(self, patches: Iterable[Patch]) -> None:
+        """Add a statement for each member of a module or class that is imported, and was changed.
+
+        Those of what is written as source are in that source.
+        """
+        for owner, name, value in patches:
+            place = self.names.expression(owner)
+            if place is not None and (self._mentioned is None or name in self._mentioned):
+                self.statements.append(f"{place}.{name} = {self.expression(value, name)}")
 
     # -- expressions --------------------------------------------------------------------------
 

@@ -49,6 +49,7 @@ def write(
             f"the source of {frame.function.__qualname__} is not in the bundle: it was made while "
             "the program ran, or by Dynamo itself after a graph break"
         )
+    objects.put(frame.patches)
     given = [objects.expression(value, "model") for value in frame.args]
     given += [f"{key}={objects.expression(value, key)}" for key, value in frame.kwargs.items()]
     end = f"torch.compile({', '.join([function, *_arguments(call, shell)])})({', '.join(given)})"
