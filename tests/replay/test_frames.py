@@ -994,6 +994,32 @@ def test_the_device_of_a_process_and_that_of_a_region_are_told_apart(tmp_path: P
     assert told == [("identical", "")] * 2
 
 
+VIEW_OF_PLAIN = """
+import torch
+
+class Two(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.zeros(2, 8).view(4, 4), x.clone()
+
+    @staticmethod
+    def backward(ctx, one, other):
+        return other
+
+view, _ = Two.apply(torch.ones(2, requires_grad=True))
+assert view._is_view() and not view.is_leaf and not view._base.requires_grad
+torch.compile(lambda x: x * 2, backend="aot_eager")(view)
+"""
+
+
+@pytest.mark.slow
+def test_a_view_with_a_history_of_a_base_without_one_is_as_it_was(tmp_path: Path) -> None:
+    """Compiled code returns such views."""
+    with Store.open(_record(tmp_path, VIEW_OF_PLAIN), write=True) as store:
+        told = _all_of(store)
+    assert told == [("identical", "")]
+
+
 PATCHED = """
 import torch
 import torch.nn.functional as F

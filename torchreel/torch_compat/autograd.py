@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch.autograd.function import BackwardCFunction, Function
 
 
@@ -29,3 +30,28 @@ def new_context(function: Any, needs_input_grad: Sequence[bool]) -> object:
     context = function._backward_cls()
     context.needs_input_grad = tuple(needs_input_grad)
     return context
+
+
+class _WithHistory(Function):
+    """Returns a view of a tensor that has no gradients, as compiled code does."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, followed: torch.Tensor, base: torch.Tensor, *place: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        # Of two results, since the creation of the only one says that it is.
+        return base.as_strided(*place), followed.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        return gradients[1], None, None, None, None
+
+
+def view_with_history(
+    base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int
+) -> torch.Tensor:
+    """Return a view that requires gradients, and is no leaf, of a base that does not."""
+    with torch.enable_grad():
+        followed = torch.ones((), requires_grad=True)
+        view, _ = _WithHistory.apply(followed, base, size, stride, offset)
+    return view  # type: ignore[no-any-return]

@@ -211,6 +211,7 @@ def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) ->
     import torch
 
     from torchreel.torch_compat import fake_tensors
+    from torchreel.torch_compat.autograd import view_with_history
 
     if type(value) is not torch.Tensor or value.layout is not torch.strided:
         return value
@@ -221,8 +222,12 @@ def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) ->
         # One that covers its storage was synthesised as no view; and a view that was made without
         # gradients of a base that has some says so.
         plain = bool(description.get("leaf", True)) and before[base].requires_grad
-        with torch.set_grad_enabled(not plain):
-            view = before[base].as_strided(value.size(), value.stride(), value.storage_offset())
+        place = value.size(), value.stride(), value.storage_offset()
+        if value.requires_grad and not value.is_leaf and not before[base].requires_grad:
+            view = view_with_history(before[base], *place)  # what compiled code returned
+        else:
+            with torch.set_grad_enabled(not plain):
+                view = before[base].as_strided(*place)
         fake_tensors.set_creation_of_view(view, str(description.get("creation", "")))
         return view.requires_grad_(value.requires_grad) if view.is_leaf else view
     if not value._is_view():

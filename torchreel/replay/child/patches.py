@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from torchreel.recorder.frames.patches import Patch
-from torchreel.torch_compat import dynamo
 
 _MISSING = object()
 _before: list[tuple[Any, str, object]] = []
@@ -35,6 +34,8 @@ def put(found: Iterable[Patch]) -> None:
             _before.append((owner, name, old))
             setattr(owner, name, value)
     if changed or _before:
+        from torchreel.torch_compat import dynamo  # with torch, which the parent does without
+
         dynamo.read_rules_again()
 
 
