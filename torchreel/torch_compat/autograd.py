@@ -36,7 +36,7 @@ class _WithHistory(Function):
     """Returns a view of a tensor that has no gradients, as compiled code does."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, followed: torch.Tensor, base: torch.Tensor, *place: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         # Of two results, since the creation of the only one says that it is.
@@ -47,11 +47,12 @@ class _WithHistory(Function):
         return gradients[1], None, None, None, None
 
 
-def view_with_history(
-    base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int
-) -> torch.Tensor:
-    """Return a view that requires gradients, and is no leaf, of a base that does not."""
+def view_with_history(base: torch.Tensor, *place: Any) -> torch.Tensor:
+    """Return a view that requires gradients, and is no leaf, of a base that does not.
+
+    `place` is its size, stride and offset.
+    """
     with torch.enable_grad():
         followed = torch.ones((), requires_grad=True)
-        view, _ = _WithHistory.apply(followed, base, size, stride, offset)
+        view, _ = _WithHistory.apply(followed, base, *place)  # type: ignore[no-untyped-call]
     return view  # type: ignore[no-any-return]
