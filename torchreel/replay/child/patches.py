@@ -13,7 +13,7 @@ from torchreel.recorder.frames.patches import Patch
 
 _MISSING = object()
 _before: list[tuple[Any, str, object]] = []
-"""What this process had in the places of the patches that are in force."""
+"""The members that the patches in force stand in place of."""
 
 
 def put(found: Iterable[Patch]) -> None:
