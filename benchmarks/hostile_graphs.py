@@ -106,7 +106,7 @@ def named_functions() -> list[str]:
         *(f"_operator.{name}" for name in functions._operators()),
         *(f"builtins.{name}" for name in functions._BUILTINS),
         *dispatcher.tensor_classes(),
-        *functions._SINGLE,
+        *functions.SINGLE,
     }
     return sorted(name for name in names if functions.resolve(name) is not None)
 

@@ -41,7 +41,7 @@ HOSTILE_TARGETS = [
     "numpy:operator:_operator.methodcaller", "numpy:operator:torch.load", "numpy:method:__class__",
     "numpy:method:__init__", "numpy:method:__dlpack__", "numpy:method:data", "numpy:method:tofile",
     "numpy:attribute:T", "numpy:", "numpy:wrapper:sum", "numpy:operator:math.pi",
-    "numpy:operator:math.inf", "numpy:function:torch._numpy.random.seed",
+    "numpy:operator:math.inf", "numpy:function:torch._numpy.from_dlpack",
     "fn:torch.Tensor.apply_", "fn:torch.Tensor.register_hook", "fn:torch.Tensor.__class__",
     "fn:torch.Tensor.__reduce_ex__", "fn:torch.Tensor.sum.__self__", f"{LOCAL}.other",
     f"{LOCAL}._lower_version_count_by_1.__globals__",
