@@ -33,7 +33,7 @@ import cloudpickle
 
 from torchreel.errors import UnsupportedError
 from torchreel.recorder.frames import secrets
-from torchreel.recorder.frames.patches import Patch, patches
+from torchreel.recorder.frames.patches import patches
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import REDACTED, Redactor
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
@@ -191,7 +191,7 @@ def make(
         return Bundle("refused", "all text is to be redacted, and a frame is made of text")
     notes = _Notes()
     content = {
-        **_content_of(frame), **(known or {}), "patches": _Patches(), "operators": _Operators(),
+        **_content_of(frame), **(known or {}), "operators": _Operators(),
         "attributes": _Attributes(),
     }  # fmt: skip
     data, reason = _pickle(content, describe, notes)
@@ -205,12 +205,42 @@ def make(
     if redacted:
         notes.reasons.append(f"{redacted} strings were redacted")
     status = "partial" if notes.reasons else "complete"
+    kept = _patches(notes, describe, redactor)
+    document = _document(notes, notes.modules | frame.module())
     return Bundle(
-        status,
-        notes.told(),
-        data,
-        canonical_json({"call": call, **_document(notes, notes.modules | frame.module())}),
+        status, notes.told(), data, canonical_json({"call": call, "patches": kept, **document})
     )
+
+
+def _patches(notes: _Notes, describe: Describe, redactor: Redactor | None) -> list[Json]:
+    """Return what stands in place of members of the modules and classes that a bundle names.
+
+    Each is a pickle of its own beside that of the frame, which does not depend on it. One that
+    can't be pickled as a whole, or holds tensors or secrets, is left out.
+    """
+    found: list[Json] = []
+    begun, size = time.monotonic(), 0
+    for owner, name, value in patches(list(notes.owners.values())):
+        if size > _LARGEST_OBJECT or time.monotonic() - begun > LONGEST:
+            break
+        own = _Notes()
+        data = _pickle(value, describe, own)[0]
+        if data is None or own.reasons or own.tensors:
+            continue
+        data, redacted = _redacted(data, redactor, own)
+        if redacted:
+            continue
+        size += len(data)
+        for file, spans in own.lines.items():
+            notes.lines.setdefault(file, set()).update(spans)
+        is_module = type(owner) is ModuleType
+        found.append({
+            "module": owner.__name__ if is_module else owner.__module__,
+            "class": "" if is_module else owner.__qualname__,
+            "member": name,
+            "data": base64.b64encode(data).decode(),
+        })  # fmt: skip
+    return found
 
 
 def make_object(value: object, describe: Describe, redactor: Redactor | None) -> Bundle:
@@ -336,6 +366,8 @@ class _Notes:
     """By file: the first and the last line of each function that is pickled by value."""
     modules: set[str] = field(default_factory=set)
     """Modules that it refers to by name."""
+    owners: dict[int, ModuleType | type] = field(default_factory=dict)
+    """Modules and classes that it refers to by name."""
     scopes: set[int] = field(default_factory=set)
     """Dictionaries that stand for the globals of a module."""
 
@@ -384,10 +416,6 @@ class _Attributes:
     """Stands for the attributes of the tensors that the pickle has come across before it."""
 
 
-class _Patches:
-    """Stands for the members that modules and classes before it have from elsewhere."""
-
-
 class _Operators:
     """Stands for the operators of the program that the functions before it name."""
 
@@ -416,7 +444,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._held: list[object] = []
         self._globals: dict[int, tuple[str, str, int]] = {}
         self._of_code: set[bytes] = set()
-        self._owners: dict[int, ModuleType | type] = {}
         self._deadline = time.monotonic() + LONGEST
 
     def persistent_id(self, obj: object) -> _Persistent | None:
@@ -495,6 +522,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         kind = "module" if known or id(scope) in self._notes.scopes else "scope"
         # The code of an FX module has globals without a name, which Dynamo tells from others.
         self._globals[id(arguments[1])] = kind, str(name) if name is not None else "", id(scope)
+        if known and name != "__main__":
+            self._add_owner(sys.modules[str(name)])
         return arguments
 
     def reducer_override(self, obj: Any) -> Any:
@@ -503,8 +532,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return dict, (self._attributes(),)
         if type(obj) is _Operators:
             return list, (self._operators(),)
-        if type(obj) is _Patches:
-            return list, (self._patches(),)
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
             self._look_at_function(obj)
@@ -570,14 +597,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             found += [sys.modules.get(str(one.__module__)) for one in (obj, *found)]
         for one in found:
             if isinstance(one, (type, ModuleType)):
-                self._owners[id(one)] = one
-
-    def _patches(self) -> list[Patch]:
-        """Return the members from elsewhere of what the bundle takes by name."""
-        for kind, name, _ in list(self._globals.values()):
-            if kind == "module" and name != "__main__":
-                self._add_owner(sys.modules[name])
-        return patches([*self._owners.values()])
+                self._notes.owners[id(one)] = one
 
     def _operators(self) -> list[object]:
         """Return the operators that the program defined, and that its code finds by their names.

@@ -8,6 +8,8 @@ So nothing here happens without trust.  Lives here: the loading.  Not here: how 
 from __future__ import annotations
 
 import base64
+import contextlib
+import importlib
 import inspect
 import io
 import linecache
@@ -19,7 +21,13 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from torchreel.errors import DamagedStore, ReplayError, UnsupportedError, UntrustedError
+from torchreel.errors import (
+    DamagedStore,
+    ReplayError,
+    TorchreelError,
+    UnsupportedError,
+    UntrustedError,
+)
 from torchreel.recorder.frames.bundles import FORMAT, GENERATED, Opaque
 from torchreel.recorder.frames.patches import Patch
 from torchreel.replay.child import known_tensors, modules
@@ -167,6 +175,22 @@ def _state_of(document: Mapping[str, Json]) -> Iterator[tuple[str, str, bytes]]:
         except ValueError as error:
             raise DamagedStore(f"The state of a module can't be read: {error}.") from error
         yield str(row.get("module")), str(row.get("member")), data
+
+
+def _patches_of(bundle: LoadedBundle) -> Iterator[Patch]:
+    """Yield the members that the program had put in place of others, as far as they can be had."""
+    found = _parsed(bundle.document).get("patches")
+    for row in found if isinstance(found, list) else ():
+        if not isinstance(row, Mapping):
+            raise DamagedStore(f"A member of a module is malformed: {row!r:.60}.")
+        with contextlib.suppress(
+            ImportError, AttributeError, ValueError, TypeError, TorchreelError
+        ):
+            owner: Any = importlib.import_module(str(row.get("module")))
+            for part in filter(None, str(row.get("class")).split(".")):
+                owner = vars(owner)[part] if part in vars(owner) else getattr(owner, part)
+            data = base64.b64decode(str(row.get("data")), validate=True)
+            yield owner, str(row.get("member")), _unpickled(data, [], bundle.place)
 
 
 def _install_lines(found: Json) -> None:
@@ -322,7 +346,7 @@ def _frame(
     whole = content.get("resumed")
     resumed = None if whole is None else LoadedFrame(*_called(whole), bundle.missing, notes)
     levels = _levels(bundle.document, tensors)
-    changed = content.get("patches", ())
+    changed = tuple(_patches_of(bundle))
     return LoadedFrame(*_called(content), bundle.missing, notes, *known, resumed, levels, changed)
 
 
