@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json.decoder
 from collections import namedtuple
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -63,3 +63,34 @@ def made_by_a_library() -> object:
     assert found.__module__ == __name__
     found.__module__ = "hypothesis.core"
     return found
+
+
+class Loud(type):
+    """A metaclass that says what it is asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def __getattribute__(cls, name: str) -> object:
+        Loud.asked.append(name)
+        return super().__getattribute__(name)
+
+
+class Proxy:
+    """It finds out what it is when it is asked for its class."""
+
+    @property
+    def __class__(self) -> type:
+        Loud.asked.append("proxy")
+        return type
+
+    @__class__.setter
+    def __class__(self, value: type) -> None: ...
+
+
+def test_no_code_of_the_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    loud = Loud("Loudly", (), {"own": own, "proxy": Proxy()})
+    monkeypatch.setattr(torch.nn, "loud", loud, raising=False)
+    monkeypatch.setattr(torch.nn, "proxy", Proxy(), raising=False)
+    Loud.asked.clear()
+    assert [name for _, name, _ in patches([torch.nn, loud])] == ["loud"]
+    assert Loud.asked == []

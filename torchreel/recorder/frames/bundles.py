@@ -33,7 +33,7 @@ import cloudpickle
 
 from torchreel.errors import UnsupportedError
 from torchreel.recorder.frames import secrets
-from torchreel.recorder.frames.patches import patches
+from torchreel.recorder.frames.patches import home_of, patches, qualname_of
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import REDACTED, Redactor
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
@@ -233,10 +233,9 @@ def _patches(notes: _Notes, describe: Describe, redactor: Redactor | None) -> li
         size += len(data)
         for file, spans in own.lines.items():
             notes.lines.setdefault(file, set()).update(spans)
-        is_module = type(owner) is ModuleType
         found.append({
-            "module": owner.__name__ if is_module else owner.__module__,
-            "class": "" if is_module else owner.__qualname__,
+            "module": home_of(owner),
+            "class": qualname_of(owner),
             "member": name,
             "data": base64.b64encode(data).decode(),
         })  # fmt: skip
@@ -592,11 +591,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _add_owner(self, obj: Any) -> None:
         """Note a module, or a class and its bases, with their modules, which are taken by name."""
-        found = [obj] if type(obj) is ModuleType else list(getattr(obj, "__mro__", ()))
-        if type(obj) is not ModuleType:
-            found += [sys.modules.get(str(one.__module__)) for one in (obj, *found)]
+        found: list[Any] = [obj]
+        if issubclass(type(obj), type):
+            found = list(type.__getattribute__(obj, "__mro__"))
+        found += [sys.modules.get(home_of(one)) for one in found]
         for one in found:
-            if isinstance(one, (type, ModuleType)):
+            if type(one) is ModuleType or issubclass(type(one), type):
                 self._notes.owners[id(one)] = one
 
     def _operators(self) -> list[object]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -40,19 +40,45 @@ def patches(owners: Iterable[ModuleType | type]) -> list[Patch]:
 
 def _foreign(owner: ModuleType | type) -> Iterator[tuple[str, object]]:
     is_module = type(owner) is ModuleType
-    home = owner.__name__ if is_module else owner.__module__
+    members, home = members_of(owner), home_of(owner)
     top = home.partition(".")[0]
-    for name, value in list(vars(owner).items()):
+    for name, value in list(members.items()):
         if is_module and name.startswith("__"):
             continue  # what Dynamo puts there, as `__compiled_fn_1`
         function = _function(value)
-        origin = None if function is None else function.__module__
-        if type(origin) is not str or origin.partition(".")[0] in (top, *_NO_PATCHES):
+        origin = None if function is None else home_of(function)
+        if not origin or origin.partition(".")[0] in (top, *_NO_PATCHES):
             continue
         if is_module and _imported(home).get(name) == origin.partition(".")[0]:
             continue
         if _is_by_name(function, origin) or _is_of_program(origin):
             yield name, value
+
+
+def members_of(owner: object) -> Mapping[str, object]:
+    """Return the members of a module or class, past what a metaclass says of them; else {}."""
+    if type(owner) is ModuleType:
+        return vars(owner)
+    return type.__getattribute__(owner, "__dict__") if issubclass(type(owner), type) else {}
+
+
+def home_of(obj: Any) -> str:
+    """Return the name of a module, or that of the module of a class or function."""
+    if type(obj) is ModuleType:
+        found = vars(obj).get("__name__")
+    elif issubclass(type(obj), type):
+        found = type.__getattribute__(obj, "__module__")
+    else:
+        found = obj.__module__
+    return found if type(found) is str else ""
+
+
+def qualname_of(obj: Any) -> str:
+    """Return the qualified name of a class or function; '' for a module."""
+    if type(obj) is ModuleType:
+        return ""
+    is_class = issubclass(type(obj), type)
+    return str(type.__getattribute__(obj, "__qualname__") if is_class else obj.__qualname__)
 
 
 def _function(value: object) -> Any:
@@ -61,14 +87,14 @@ def _function(value: object) -> Any:
         value = value.__func__  # type: ignore[attr-defined]
     elif type(value) is property:
         value = value.fget
-    return value if type(value) is FunctionType or isinstance(value, type) else None
+    return value if type(value) is FunctionType or issubclass(type(value), type) else None
 
 
 def _is_by_name(function: Any, module: str) -> bool:
     """Return True if a function or class is found under its own name."""
     found: Any = sys.modules.get(module)
-    for part in function.__qualname__.split("."):
-        found = vars(found).get(part) if isinstance(found, (type, ModuleType)) else None
+    for part in qualname_of(function).split("."):
+        found = members_of(found).get(part)
     return found is function
 
 
