@@ -44,6 +44,8 @@ LARGEST = 4 << 20
 """Bytes: a hundred times what a frame with a large model takes."""
 _LARGEST_OBJECT = 1 << 18
 """Bytes of one object, which each checkpoint holds anew."""
+_LARGEST_PATCH = 1 << 13
+"""Bytes of a changed member of a module: redaction takes milliseconds for each of its strings."""
 LONGEST = 2.0
 """Seconds: looked at with every object, so that neither size nor time gets out of hand."""
 
@@ -225,7 +227,7 @@ def _patches(notes: _Notes, describe: Describe, redactor: Redactor | None) -> li
             break
         own = _Notes()
         data = _pickle(value, describe, own)[0]
-        if data is None or own.reasons or own.tensors:
+        if data is None or len(data) > _LARGEST_PATCH or own.reasons or own.tensors:
             continue
         data, redacted = _redacted(data, redactor, own)
         if redacted:

@@ -83,8 +83,8 @@ def qualname_of(obj: Any) -> str:
 
 def _function(value: object) -> Any:
     """Return the function or class that a member is, or is made of; None for any other object."""
-    if type(value) in (staticmethod, classmethod):
-        value = value.__func__  # type: ignore[attr-defined]
+    if type(value) is staticmethod or type(value) is classmethod:
+        value = value.__func__
     elif type(value) is property:
         value = value.fget
     return value if type(value) is FunctionType or issubclass(type(value), type) else None
