@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json.decoder
+import sys
 from collections import namedtuple
 from typing import ClassVar, NamedTuple
 
@@ -31,7 +32,7 @@ def test_what_nobody_changed_is_as_its_source_says() -> None:
         torch, torch.nn.functional, torch.nn.Module, torch.nn.Linear, json.decoder, programs, Point,
         pytest, functools, namedtuple("Pair", "a b"), torch.optim.Adam, torch.Tensor,
     ):  # fmt: skip
-        assert patches([owner]) == [], owner
+        assert patches([owner], dir(owner)) == [], owner
 
 
 def test_functions_and_classes_of_the_program_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,12 +41,23 @@ def test_functions_and_classes_of_the_program_are_found(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.nn.LayerNorm, "forward", lambda self, x: x)
     monkeypatch.setattr(torch.nn.LayerNorm, "extra", staticmethod(own), raising=False)
     monkeypatch.setattr(torch.nn.LayerNorm, "size", property(own), raising=False)
-    found = patches([torch.nn.functional, torch.nn, torch.nn.LayerNorm])
-    assert [(owner.__name__, name) for owner, name, _ in found] == [
+    owners = [torch.nn.functional, torch.nn, torch.nn.LayerNorm]
+    found = patches(owners, ["gelu", "GELU", "forward", "extra", "size"])
+    assert {(patch.owner.__name__, patch.name) for patch in found} == {
         ("torch.nn.functional", "gelu"), ("torch.nn", "GELU"), ("LayerNorm", "forward"),
         ("LayerNorm", "extra"), ("LayerNorm", "size"),
-    ]  # fmt: skip
-    assert found[0][2] is own
+    }  # fmt: skip
+    assert any(patch.value is own for patch in found)
+    assert [patch.name for patch in patches(owners[:2], ["gelu"])] == ["gelu"], "no other is named"
+
+
+def test_what_a_named_function_comes_to_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer calls a function of another module, by its own global."""
+    monkeypatch.setattr(torch.nn.functional, "layer_norm", own)
+    found = patches([torch.nn.LayerNorm, sys.modules[torch.nn.LayerNorm.__module__]], ["forward"])
+    assert [(patch.owner.__name__, patch.name) for patch in found] == [
+        ("torch.nn.functional", "layer_norm")
+    ]
 
 
 def test_a_function_of_another_library_is_found_if_it_has_a_name(
@@ -54,7 +66,7 @@ def test_a_function_of_another_library_is_found_if_it_has_a_name(
     """One that a library has made without a name is most likely the work of a decorator."""
     monkeypatch.setattr(torch, "relu", pytest.approx)
     monkeypatch.setattr(torch, "sin", made_by_a_library())
-    assert [name for _, name, _ in patches([torch])] == ["relu"]
+    assert [patch.name for patch in patches([torch], ["relu", "sin"])] == ["relu"]
 
 
 def made_by_a_library() -> object:
@@ -92,5 +104,6 @@ def test_no_code_of_the_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn, "loud", loud, raising=False)
     monkeypatch.setattr(torch.nn, "proxy", Proxy(), raising=False)
     Loud.asked.clear()
-    assert [name for _, name, _ in patches([torch.nn, loud])] == ["loud"]
+    names = [patch.name for patch in patches([torch.nn, loud], ["loud", "proxy", "own"])]
+    assert names == ["loud"]
     assert Loud.asked == []

@@ -1,6 +1,7 @@
 """Record programs with their frames, let Dynamo trace each again: everything identical."""
 
 import importlib
+import json
 import os
 import struct
 import subprocess
@@ -1059,6 +1060,65 @@ def test_what_a_program_put_into_modules_and_classes_of_others_is_there_again(
     with Store.open(_record(tmp_path, PATCHED), write=True) as store:
         told = _all_of(store)
     assert told == [("identical", "")] * 4
+
+
+PATCHED_AT_TIMES = """
+import torch
+from unittest import mock
+import torch.nn.functional as F
+
+def mine(x):
+    return x * 3
+
+def call(x, act):
+    return act(x) + 1
+
+torch.compile(lambda x: x.tan(), backend="aot_eager")(torch.ones(3))
+with mock.patch.object(F, "gelu", mine):
+    torch.compile(lambda x: F.gelu(x) + 1, backend="aot_eager")(torch.ones(3))
+torch.compile(call, backend="aot_eager")(torch.ones(3), F.gelu)
+torch.sym_not = mine  # Dynamo has read its rules
+torch.compile(lambda x: torch.sym_not(x) + 1, backend="aot_eager")(torch.ones(3))
+F.layer_norm = lambda x, *rest: x - x.mean()
+torch.compile(torch.nn.LayerNorm(3), backend="aot_eager")(torch.ones(3))
+compiled = torch.compile(lambda x: x.cos(), backend="aot_eager")
+torch.compile = lambda f=None, *args, **kwargs: f
+compiled(torch.ones(3))
+"""
+
+
+@pytest.mark.slow
+def test_changed_members_are_there_only_where_they_were(tmp_path: Path) -> None:
+    """Around one compile, after Dynamo read its rules, one module further, and of torch itself."""
+    with Store.open(_record(tmp_path, PATCHED_AT_TIMES), write=True) as store:
+        told = _all_of(store)
+    assert told == [("identical", "")] * 6
+
+
+KEPT_OUT = """
+import torch
+import torch.nn.functional as F
+
+private = ["Alice Example", "12 Main Street"]
+weight = torch.ones(3)
+F.threshold = lambda *args: private
+F.gelu = lambda x: x * weight
+torch.compile(lambda x: F.gelu(x) + 1, backend="aot_eager")(torch.ones(3))
+"""
+
+
+@pytest.mark.slow
+def test_of_changed_members_nothing_is_kept_that_the_frame_does_not_come_to(tmp_path: Path) -> None:
+    """And one that holds a tensor is named."""
+    with Store.open(_record(tmp_path, KEPT_OUT), write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        row = queries.frame_bundle(store, compile)
+        assert row is not None
+        assert row.tensors is not None
+        document = json.loads(store.read_blob(row.tensors))
+        verdict = replay(store, compile, "frame", trust=True)
+    assert document["patches"]["kept"] == []
+    assert any("torch.nn.functional.gelu" in note for note in verdict.notes)
 
 
 def _described(token: int, storage: int, **fields: Json) -> Json:

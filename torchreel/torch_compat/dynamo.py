@@ -220,24 +220,39 @@ def read_rules_again() -> None:
     trace_rules.get_torch_obj_rule_map.cache_clear()
 
 
-def has_global_device() -> bool:
-    """Return True if `torch.set_default_device` is in force.
+def has_rule(function: object) -> bool:
+    """Return True if a function is looked up in Dynamo's rules for functions of torch.
+
+    They are read once, by the names: what stands under such a name then has the rule.  Before that,
+    who asks is about to read them.
+    """
+    from torch._dynamo import trace_rules
+
+    known = trace_rules.get_torch_obj_rule_map
+    return not known.cache_info().currsize or function in known()
+
+
+def global_device() -> str | None:
+    """Return the device that `torch.set_default_device` set, in whichever thread; None for none.
 
     `with torch.device(...)` makes tensors in a device too, but Dynamo takes no notice of it.
     """
     from torch.utils import _device
 
-    return _device.CURRENT_DEVICE is not None
+    return None if _device.CURRENT_DEVICE is None else str(_device.CURRENT_DEVICE)
 
 
 @contextlib.contextmanager
-def global_device(device: str) -> Iterator[None]:
-    """Have a device as the default of the process (`torch.set_default_device`)."""
-    torch.set_default_device(device)
+def with_global_device(device: str | None) -> Iterator[None]:
+    """Have Dynamo find this device where it looks for that of `torch.set_default_device`."""
+    from torch.utils import _device
+
+    before = _device.CURRENT_DEVICE
+    _device.CURRENT_DEVICE = None if device is None else torch.device(device)
     try:
         yield
     finally:
-        torch.set_default_device(None)
+        _device.CURRENT_DEVICE = before
 
 
 _MOST_CODES = 50

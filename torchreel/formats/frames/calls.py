@@ -40,8 +40,8 @@ class FrameCall:
     ambient: dict[str, Json] = field(default_factory=dict)
     device: str | None = None
     """The device in which tensors are made where the program names none."""
-    global_device: bool = False
-    """True if `torch.set_default_device` said so, which Dynamo guards on; False for a `with`."""
+    global_device: str | None = None
+    """The one that `torch.set_default_device` set, in any thread: Dynamo guards on it."""
     modes: list[str] = field(default_factory=list)
     """Classes of the torch function modes that were active, besides that of the device."""
     transforms: list[str] = field(default_factory=list)
@@ -91,7 +91,7 @@ def encode_frame_call(code: CodeType, closure: object, backend: object, **call: 
         config=config.encode_config(),
         ambient=ambient.encode_ambient(),
         device=device,
-        global_device=dynamo.has_global_device(),
+        global_device=dynamo.global_device(),
         modes=modes,
         transforms=transforms.open_transforms(),
         levels=transforms.open_levels(),

@@ -214,34 +214,42 @@ def make(
     )
 
 
-def _patches(notes: _Notes, describe: Describe, redactor: Redactor | None) -> list[Json]:
-    """Return what stands in place of members of the modules and classes that a bundle names.
+def _patches(notes: _Notes, describe: Describe, redactor: Redactor | None) -> dict[str, Json]:
+    """Return what stands in place of members of the modules and classes that a frame comes to.
 
     Each is a pickle of its own beside that of the frame, which does not depend on it. One that
-    can't be pickled as a whole, or holds tensors or secrets, is left out.
+    can't be pickled as a whole, or holds tensors or secrets, is left out, and named.
     """
-    found: list[Json] = []
-    begun, size = time.monotonic(), 0
-    for owner, name, value in patches(list(notes.owners.values())):
-        if size > _LARGEST_OBJECT or time.monotonic() - begun > LONGEST:
-            break
-        own = _Notes()
-        data = _pickle(value, describe, own)[0]
-        if data is None or len(data) > _LARGEST_PATCH or own.reasons or own.tensors:
+    found, left, begun = list[Json](), list[Json](), time.monotonic()
+    for owner, name, value, _ in patches(list(notes.owners.values()), notes.names):
+        module, cls = home_of(owner), qualname_of(owner)
+        own, place = _Notes(), ".".join(filter(None, (module, cls, name)))
+        late = time.monotonic() - begun > LONGEST
+        data, reason = (None, "there was no time") if late else _pickle(value, describe, own)
+        if data is None or own.reasons or own.tensors:
+            left.append(f"{place}: {own.told() or reason or 'it holds tensors'}")
             continue
-        data, redacted = _redacted(data, redactor, own)
-        if redacted:
+        if len(data) > _LARGEST_PATCH:
+            left.append(f"{place}: it is larger than {_LARGEST_PATCH} bytes")
             continue
-        size += len(data)
+        data, secrets_in_it = _redacted(data, redactor, own)
+        if secrets_in_it:
+            left.append(f"{place}: it has secrets")
+            continue
         for file, spans in own.lines.items():
             notes.lines.setdefault(file, set()).update(spans)
         found.append({
-            "module": home_of(owner),
-            "class": qualname_of(owner),
-            "member": name,
-            "data": base64.b64encode(data).decode(),
+            "module": module, "class": cls, "member": name,
+            "data": base64.b64encode(data).decode(), "ruled": _is_ruled(value),
         })  # fmt: skip
-    return found
+    return {"kept": found, "left_out": left[:_MOST_REASONS]}
+
+
+def _is_ruled(value: object) -> bool:
+    """Return True if Dynamo has, or will have, a rule for a function by the name of torch's."""
+    from torchreel.torch_compat import dynamo
+
+    return type(value) is FunctionType and dynamo.has_rule(value)
 
 
 def make_object(value: object, describe: Describe, redactor: Redactor | None) -> Bundle:
@@ -367,8 +375,8 @@ class _Notes:
     """By file: the first and the last line of each function that is pickled by value."""
     modules: set[str] = field(default_factory=set)
     """Modules that it refers to by name."""
-    owners: dict[int, ModuleType | type] = field(default_factory=dict)
-    """Modules and classes that it refers to by name."""
+    owners: dict[int, ModuleType | type | FunctionType] = field(default_factory=dict)
+    """Modules, classes and functions that it refers to by name."""
     scopes: set[int] = field(default_factory=set)
     """Dictionaries that stand for the globals of a module."""
 
@@ -598,7 +606,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             found = list(type.__getattribute__(obj, "__mro__"))
         found += [sys.modules.get(home_of(one)) for one in found]
         for one in found:
-            if type(one) is ModuleType or issubclass(type(one), type):
+            if issubclass(type(one), (type, ModuleType, FunctionType)):
                 self._notes.owners[id(one)] = one
 
     def _operators(self) -> list[object]:

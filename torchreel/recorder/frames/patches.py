@@ -4,55 +4,114 @@ A bundle names modules and classes, and a replay imports them: they are as their
 programs change what they import (`torch.manual_seed = ...`, `modeling_llama.LlamaMLP = ...`), and
 then Dynamo traces something else.
 
-Lives here: finding such members.  Not here: keeping them (`bundles`), putting them back
-(`torchreel.replay.child.patches`).  Nothing here calls a method of the program's objects.
+Lives here: finding such members, among those that the code of a frame can come to by its names.
+Not here: keeping them (`bundles`), putting them back (`torchreel.replay.child.patches`).  Nothing
+here asks an object of the program's for an attribute: that may be its code.
 """
 
 from __future__ import annotations
 
 import dis
+import marshal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchreel.recorder.guard import fail_open
 
-Patch = tuple[ModuleType | type, str, object]
-"""A module or class, the name of a member, and what stands there."""
 _NO_PATCHES = frozenset({"builtins", "torchreel", *sys.stdlib_module_names})
 """Top-level modules whose functions are tools, or at home everywhere."""
+_MOST_STEPS = 6
+"""Calls from function to function that are followed: each may name other modules."""
+_HEADER = 16
+"""Bytes of a file of compiled code before the code."""
 
 
-def patches(owners: Iterable[ModuleType | type]) -> list[Patch]:
-    """Return the members of `owners` that seem to be from elsewhere, each with its owner and name.
+class Patch(NamedTuple):
+    """A member that is not what the source of its module or class says."""
 
-    A replay compares each with what it has itself, so that one too many does no harm.
+    owner: ModuleType | type
+    name: str
+    value: object
+    ruled: bool = False
+    """True if Dynamo takes it for the function of torch in whose place it stands."""
+
+
+def patches(
+    owners: Iterable[ModuleType | type | FunctionType], names: Iterable[str]
+) -> list[Patch]:
+    """Return the members that seem to be from elsewhere, of what code with these `names` reaches.
+
+    It starts at `owners`.  A replay compares each with what it has itself: one too many is no harm.
     """
     found: list[Patch] = []
-    for owner in owners:
-        with fail_open("members of a module", quiet=True):
-            found += [(owner, name, value) for name, value in _foreign(owner)]
+    known, fresh = dict[int, Any](), {id(owner): owner for owner in owners}
+    said, heard = set[str](), set(names)
+    for _ in range(_MOST_STEPS):
+        said |= heard
+        reached, mentioned = dict[int, Any](), set[str]()
+        for owner, wanted in [
+            *((owner, heard) for owner in known.values()),
+            *((owner, said) for owner in fresh.values()),
+        ]:
+            with fail_open("members of a module", quiet=True):
+                for name, value in _wanted(owner, wanted, is_new=id(owner) in fresh):
+                    if name and _is_foreign(owner, name, value):
+                        found.append(Patch(owner, name, value))
+                    _follow(value, reached, mentioned)
+        known |= fresh
+        fresh = {key: owner for key, owner in reached.items() if key not in known}
+        heard = mentioned - said
+        if not fresh and not heard:
+            break
     return found
 
 
-def _foreign(owner: ModuleType | type) -> Iterator[tuple[str, object]]:
-    is_module = type(owner) is ModuleType
-    members, home = members_of(owner), home_of(owner)
-    top = home.partition(".")[0]
-    for name, value in list(members.items()):
-        if is_module and name.startswith("__"):
-            continue  # what Dynamo puts there, as `__compiled_fn_1`
-        function = _function(value)
-        origin = None if function is None else home_of(function)
-        if not origin or origin.partition(".")[0] in (top, *_NO_PATCHES):
-            continue
-        if is_module and _imported(home).get(name) == origin.partition(".")[0]:
-            continue
-        if _is_by_name(function, origin) or _is_of_program(origin):
-            yield name, value
+def _wanted(owner: Any, names: set[str], *, is_new: bool) -> list[tuple[str, object]]:
+    """Return the members of an owner that have these names; of a class the special ones too."""
+    if type(owner) is FunctionType:
+        return [("", owner)]
+    members = members_of(owner)
+    if type(owner) is ModuleType:  # what begins so is Dynamo's, as `__compiled_fn_1`
+        return [(n, members[n]) for n in names & members.keys() if not n.startswith("__")]
+    special = {n for n in members if n.startswith("__")} if is_new else set[str]()
+    return [(name, members[name]) for name in (names & members.keys()) | special]
+
+
+def _follow(value: object, reached: dict[int, Any], mentioned: set[str]) -> None:
+    """Add the names that a function mentions, or the module or class that a member is."""
+    target = value if type(value) is ModuleType else _function(value)
+    if type(target) is FunctionType:
+        mentioned.update(_mentioned(target.__code__))
+    elif target is not None and home_of(target).partition(".")[0] not in _NO_PATCHES:
+        bases = () if type(target) is ModuleType else type.__getattribute__(target, "__mro__")
+        reached.update({id(one): one for one in (target, *bases)})
+
+
+def _mentioned(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _mentioned(constant)
+
+
+def _is_foreign(owner: Any, name: str, value: object) -> bool:
+    home, function = home_of(owner), _function(value)
+    origin = "" if function is None else home_of(function)
+    if not origin or origin.partition(".")[0] in (home.partition(".")[0], *_NO_PATCHES):
+        return False
+    if issubclass(type(owner), type) and qualname_of(function) == f"{qualname_of(owner)}.{name}":
+        return False  # libraries give their classes the names of modules that others see
+    if type(owner) is ModuleType and name in (imported := _imported(home)):
+        source, attribute = imported[name]
+        handed_on = members_of(sys.modules.get(source)).get(attribute) is value
+        if handed_on or source.partition(".")[0] == origin.partition(".")[0]:
+            return False
+    return _is_by_name(function, origin) or _is_of_program(origin)
 
 
 def members_of(owner: object) -> Mapping[str, object]:
@@ -106,27 +165,31 @@ def _is_of_program(module: str) -> bool:
     """
     if module == "__main__":
         return True
-    file = getattr(sys.modules.get(module), "__file__", None)
+    file = members_of(sys.modules.get(module)).get("__file__")
     return isinstance(file, str) and not {"site-packages", "dist-packages"} & {*Path(file).parts}
 
 
 @cache
-def _imported(name: str) -> dict[str, str]:
-    """Return the names that a module's own code imports, with the top-level module of each."""
-    module = sys.modules[name]
-    loader: Any = getattr(module.__spec__, "loader", None)
-    code = loader.get_code(name) if hasattr(loader, "get_code") else None
+def _imported(name: str) -> dict[str, tuple[str, str]]:
+    """Return the names that a module's own code imports: from which module, and what.
+
+    The code is what Python keeps beside the source: a loader may be the program's.
+    """
+    cached = members_of(sys.modules.get(name)).get("__cached__")
+    if type(cached) is not str or not Path(cached).is_file():
+        return {}
+    data = Path(cached).read_bytes()
+    code = marshal.loads(data[_HEADER:]) if data.startswith(MAGIC_NUMBER) else None
     return dict(_imports(code, name.partition(".")[0])) if isinstance(code, CodeType) else {}
 
 
-def _imports(code: CodeType, top: str) -> Iterator[tuple[str, str]]:
-    origin = ""
-    taken = False
+def _imports(code: CodeType, top: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    source = attribute = ""
     for step in dis.get_instructions(code):
         if step.opname == "IMPORT_NAME":
-            origin = str(step.argval).partition(".")[0] or top
+            source = str(step.argval) or top
         elif step.opname == "IMPORT_FROM":
-            taken = True
-        elif taken and step.opname in ("STORE_NAME", "STORE_GLOBAL"):
-            yield str(step.argval), origin
-            taken = False
+            attribute = str(step.argval)
+        elif attribute and step.opname in ("STORE_NAME", "STORE_GLOBAL"):
+            yield str(step.argval), (source, attribute)
+            attribute = ""

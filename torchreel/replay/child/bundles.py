@@ -8,7 +8,6 @@ So nothing here happens without trust.  Lives here: the loading.  Not here: how 
 from __future__ import annotations
 
 import base64
-import contextlib
 import importlib
 import inspect
 import io
@@ -177,20 +176,31 @@ def _state_of(document: Mapping[str, Json]) -> Iterator[tuple[str, str, bytes]]:
         yield str(row.get("module")), str(row.get("member")), data
 
 
-def _patches_of(bundle: LoadedBundle) -> Iterator[Patch]:
-    """Yield the members that the program had put in place of others, as far as they can be had."""
+def _patches_of(bundle: LoadedBundle) -> tuple[list[Patch], list[str]]:
+    """Return the members that the program had changed, and notes on those that can't be had."""
     found = _parsed(bundle.document).get("patches")
-    for row in found if isinstance(found, list) else ():
+    known = found if isinstance(found, Mapping) else {}
+    notes = [f"changed by the program, and not kept: {one}" for one in _list(known.get("left_out"))]
+    patches = []
+    for row in _list(known.get("kept")):
         if not isinstance(row, Mapping):
             raise DamagedStore(f"A member of a module is malformed: {row!r:.60}.")
-        with contextlib.suppress(
-            ImportError, AttributeError, ValueError, TypeError, TorchreelError
-        ):
+        name = str(row.get("member"))
+        try:
             owner: Any = importlib.import_module(str(row.get("module")))
             for part in filter(None, str(row.get("class")).split(".")):
-                owner = vars(owner)[part] if part in vars(owner) else getattr(owner, part)
+                owner = getattr(owner, part)
             data = base64.b64decode(str(row.get("data")), validate=True)
-            yield owner, str(row.get("member")), _unpickled(data, [], bundle.place)
+            value = _unpickled(data, [], bundle.place)
+        except (ImportError, AttributeError, ValueError, TypeError, TorchreelError) as error:
+            notes.append(f"changed by the program, and not to be had here: {name} ({error})")
+        else:
+            patches.append(Patch(owner, name, value, bool(row.get("ruled"))))
+    return patches, notes
+
+
+def _list(found: object) -> list[Any]:
+    return found if isinstance(found, list) else []
 
 
 def _install_lines(found: Json) -> None:
@@ -346,7 +356,8 @@ def _frame(
     whole = content.get("resumed")
     resumed = None if whole is None else LoadedFrame(*_called(whole), bundle.missing, notes)
     levels = _levels(bundle.document, tensors)
-    changed = tuple(_patches_of(bundle))
+    changed, more = _patches_of(bundle)
+    notes = (*notes, *more)
     return LoadedFrame(*_called(content), bundle.missing, notes, *known, resumed, levels, changed)
 
 

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -267,14 +267,16 @@ def _loaded(bundle: Any) -> LoadedFrame:
     try:
         # A module of the program may compile while it is imported: that is not to be replayed.
         with torch.compiler.set_stance("force_eager"):
+            patches.take_out()
             frame: LoadedFrame = bundle.load()
-            patches.put(frame.patches)
+            refused = patches.put(frame.patches)
     except TorchreelError:
         raise
     except Exception as error:
         told = f"the frame can't be set up: {type(error).__name__}: {error!s:.200}"
         raise UnsupportedError(told) from error
-    return frame
+    notes = (f"{name} was changed by the program, and can't be changed here" for name in refused)
+    return replace(frame, notes=(*frame.notes, *notes))
 
 
 @contextmanager

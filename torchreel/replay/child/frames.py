@@ -76,6 +76,10 @@ def unsupported(call: FrameCall) -> str:
     return ""
 
 
+_COMPILE = torch.compile
+"""As it is before a program's own takes its place (`patches`)."""
+
+
 @contextlib.contextmanager
 def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[str]]:
     """Impose config, ambient state and counters of a call; caches are off.
@@ -87,8 +91,8 @@ def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[s
         stack.enter_context(configs.caches_off())
         stack.enter_context(ambient.imposed(call.ambient))
         if call.device is not None:
-            made_in = dynamo.global_device if call.global_device else torch.device
-            stack.enter_context(made_in(call.device))
+            stack.enter_context(torch.device(call.device))
+        stack.enter_context(dynamo.with_global_device(call.global_device))
         stack.enter_context(dynamo_names.error_on_graph_break(call.error_on_graph_break))
         stack.enter_context(dynamo_names.scope_names(modules.scope_tokens()))
         stack.enter_context(transforms.opened(call.levels))
@@ -139,7 +143,7 @@ def compiled(function: FunctionType, call: FrameCall, backend: Any) -> Callable[
         for entry in (call.options if backend == "inductor" else ())
     }
     with dynamo_names.compiled_itself():
-        wrapped: Callable[..., Any] = torch.compile(
+        wrapped: Callable[..., Any] = _COMPILE(
             function,
             backend=backend,
             fullgraph=call.fullgraph,

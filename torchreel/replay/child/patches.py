@@ -6,47 +6,78 @@ Lives here: doing so, and taking them out again for the next frame.  Not here: f
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from torchreel.recorder.frames.patches import Patch
+from torchreel.recorder.frames.patches import Patch, members_of
 
 _MISSING = object()
-_before: list[tuple[Any, str, object]] = []
+_before: list[Patch] = []
 """The members that the patches in force stand in place of."""
 
 
-def put(found: Iterable[Patch]) -> None:
-    """Put these in place, of those before none.
+def take_out() -> None:
+    """Have all members as they were before any patch: the next frame is loaded with these."""
+    ruled = any(patch.ruled for patch in _before)
+    while _before:
+        owner, name, value, _ = _before.pop()
+        _set(owner, name, value)
+    if ruled:
+        _read_rules_again()
+
+
+def put(found: Iterable[Patch]) -> list[str]:
+    """Put these in place; return the names of those that can't be set.
 
     Members that this process has just like that stay as they are.
     """
-    changed = bool(_before)
-    while _before:
-        owner, name, value = _before.pop()
-        if value is _MISSING:
-            delattr(owner, name)
+    take_out()
+    refused = []
+    for patch in found:
+        owner, name, value, ruled = patch
+        old = members_of(owner).get(name, _MISSING)
+        if _is_alike(old, value):
+            continue
+        try:
+            _set(owner, name, value)
+        except (AttributeError, TypeError):
+            refused.append(name)
         else:
-            setattr(owner, name, value)
-    for owner, name, value in found:
-        old = vars(owner).get(name, _MISSING)
-        if not _is_alike(old, value):
-            _before.append((owner, name, old))
-            setattr(owner, name, value)
-    if changed or _before:
-        from torchreel.torch_compat import dynamo  # with torch, which the parent does without
+            _before.append(Patch(owner, name, old, ruled))
+    if any(patch.ruled for patch in _before):
+        _read_rules_again()
+    return refused
 
-        dynamo.read_rules_again()
+
+def _set(owner: Any, name: str, value: object) -> None:
+    """Set a member, past what a metaclass does about that."""
+    kind = type if isinstance(owner, type) else object
+    if value is not _MISSING:
+        kind.__setattr__(owner, name, value)
+        return
+    with contextlib.suppress(AttributeError):
+        kind.__delattr__(owner, name)
+
+
+def _read_rules_again() -> None:
+    from torchreel.torch_compat import dynamo  # with torch, which the parent does without
+
+    dynamo.read_rules_again()
 
 
 def _is_alike(old: object, new: object) -> bool:
-    """Return True for the same object, and for functions that are made by the same code."""
+    """Return True for the same object, and for functions without a closure that are the same."""
     if old is new:
         return True
-    codes = [_code(one) for one in (old, new)]
-    return type(old) is type(new) and codes[0] is not None and codes[0] == codes[1]
+    ours, theirs = _function(old), _function(new)
+    if type(old) is not type(new) or ours is None or theirs is None:
+        return False
+    names = ("__code__", "__defaults__", "__kwdefaults__")
+    bare = not ours.__closure__ and not theirs.__closure__
+    return bare and all(getattr(ours, name) == getattr(theirs, name) for name in names)
 
 
-def _code(value: object) -> object:
+def _function(value: object) -> Any:
     function = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
-    return getattr(function, "__code__", None)
+    return function if hasattr(function, "__code__") else None

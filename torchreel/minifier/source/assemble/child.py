@@ -65,6 +65,7 @@ def _whole(bundle: Any) -> Any:
     """
     from torchreel.replay.child import patches
 
+    patches.take_out()
     frame = bundle.load()
     patches.put(frame.patches)
     return frame.resumed or frame

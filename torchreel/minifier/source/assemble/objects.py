@@ -86,7 +86,7 @@ class Objects:
 
         Those of what is written as source are in that source.
         """
-        for owner, name, value in patches:
+        for owner, name, value, _ in patches:
             place = self.names.expression(owner)
             if place is not None and (self._mentioned is None or name in self._mentioned):
                 self.statements.append(f"{place}.{name} = {self.expression(value, name)}")
