@@ -37,6 +37,16 @@ class Autotuning(EventType, frozen=True):
     """The fastest."""
 
 
+class FusedTime(EventType, frozen=True):
+    """Inductor measured kernels, to tell whether to fuse them is faster."""
+
+    kind = "nondeterminism.fused_time"
+    paged = False
+
+    milliseconds: float
+    """The time that they take."""
+
+
 class TritonConfig(EventType, frozen=True):
     """The configurations of a Triton kernel were measured."""
 
@@ -100,6 +110,16 @@ class Accelerator(EventType, frozen=True):
     """Those that torch's own kernels were compiled for."""
     triton: str | None
     """The version of Triton; null without it."""
+
+
+class TritonBuild(EventType, frozen=True):
+    """Inductor wrote into a kernel which build of Triton will compile it; once per compile."""
+
+    kind = "nondeterminism.triton_build"
+    paged = False
+
+    digest: str
+    """Of Triton's own files, the assembler's version and the GPU's architecture."""
 
 
 class VectorISA(EventType, frozen=True):

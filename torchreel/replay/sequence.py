@@ -11,7 +11,7 @@ the end of a sequence whose beginning is not recorded.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from torchreel.replay.frame_verdicts import (
     refused,
 )
 from torchreel.replay.imposed import pattern_libraries
-from torchreel.replay.imposed.facts import facts_of
+from torchreel.replay.imposed.facts import IN_ORDER, facts_of
 from torchreel.replay.imposed.operators import operators_called
 from torchreel.replay.many import Row
 from torchreel.replay.options import (
@@ -253,9 +253,15 @@ def _hang_limit(
 def _facts(store: Store, groups: Sequence[Attempts]) -> dict[str, Json]:
     """Return the properties of the machine that any of the compiles has in its event log."""
     found: dict[str, Json] = {}
+    decided: dict[str, list[Json]] = {name: [] for name in IN_ORDER}
     for group in groups:
-        for name, value in asdict(facts_of(store, group.last)).items():
+        facts = asdict(facts_of(store, group.last, frame=True))
+        for name, rows in decided.items():
+            rows.extend((facts["accelerator"] or {}).get(name, ()))
+        for name, value in facts.items():
             found[name] = found.get(name) or value
+    if isinstance(accelerator := found.get("accelerator"), Mapping):
+        found["accelerator"] = {**accelerator, **decided}
     return found
 
 

@@ -20,7 +20,9 @@ from torchreel.events.nondeterminism import (
     Autotuning,
     CacheOutcome,
     DeviceProperties,
+    FusedTime,
     Machine,
+    TritonBuild,
     TritonConfig,
     VectorISA,
 )
@@ -42,11 +44,18 @@ AOT_KEY = AttachPoint(_AOT_CACHE, "autograd_cache_key", "its key, or why it is b
 CHOOSE = AttachPoint(
     "torch._inductor.select_algorithm", "AlgorithmSelectorCache.do_autotuning", "choices and times"
 )
+FUSED_NODES = AttachPoint(
+    "torch._inductor.scheduler", "Scheduler.benchmark_fused_nodes", "times of kernels to fuse"
+)
+FUSED_CODE = AttachPoint(
+    "torch._inductor.scheduler", "Scheduler.benchmark_codegened_module", "times of fused kernels"
+)
 TRITON = AttachPoint(
     "torch._inductor.runtime.triton_heuristics",
     "CachingAutotuner.benchmark_all_configs",
     "times of a Triton kernel's configurations",
 )
+BUILD = AttachPoint("torch.utils._triton", "triton_hash_with_backend", "the build of Triton")
 VECTOR = AttachPoint("torch._inductor.cpu_vec_isa", "pick_vec_isa", "the vector instructions")
 DEVICE = AttachPoint(
     "torch._inductor.runtime.hints", "DeviceProperties.create", "a device's properties"
@@ -56,15 +65,20 @@ BACKEND = AttachPoint(
     "OutputGraph.call_user_compiler",
     "the moment before a backend begins",
 )
-ATTACH_POINTS = (FX_LOOKUP, FX_KEY, AOT_LOOKUP, AOT_KEY, CHOOSE, TRITON, VECTOR, DEVICE)
+ATTACH_POINTS = (
+    FX_LOOKUP, FX_KEY, AOT_LOOKUP, AOT_KEY, CHOOSE, FUSED_NODES, FUSED_CODE, TRITON, BUILD, VECTOR,
+    DEVICE,
+)  # fmt: skip
 
 EVENTS: Events = {
     CacheOutcome: (FX_LOOKUP, FX_KEY, AOT_LOOKUP, AOT_KEY),
     Autotuning: (CHOOSE,),
+    FusedTime: (FUSED_NODES, FUSED_CODE),
     TritonConfig: (TRITON,),
     Machine: (BACKEND,),
     DeviceProperties: (DEVICE,),
     Accelerator: (BACKEND, DEVICE),
+    TritonBuild: (BUILD,),
     VectorISA: (VECTOR,),
 }
 
@@ -200,6 +214,12 @@ def _chosen(recorder: Recorder, call: Call) -> Visit:
     )
 
 
+def _fused(recorder: Recorder, call: Call) -> Visit:
+    outcome = yield
+    if outcome.error is None:
+        recorder.note(FusedTime(float(outcome.result[0])))
+
+
 def _triton(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
     if outcome.error is not None or not outcome.result:
@@ -231,6 +251,18 @@ def _vector(
         recorder.note(VectorISA(result.bit_width(), result.build_arch_flags()), str(result))
 
 
+def _build(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: Any,
+    result: Any,
+    error: BaseException | None,
+) -> None:
+    if error is None and _is_new(recorder, "build of Triton"):
+        recorder.note(TritonBuild(result))
+
+
 def _device(
     recorder: Recorder,
     args: tuple[Any, ...],
@@ -253,7 +285,10 @@ PROBES = (
     Probe(AOT_LOOKUP, _aot_lookup),
     Probe(AOT_KEY, _aot_key),
     Probe(CHOOSE, _chosen),
+    Probe(FUSED_NODES, _fused),
+    Probe(FUSED_CODE, _fused),
     Probe(TRITON, _triton),
+    Tap(BUILD, _build),
     Tap(VECTOR, _vector),
     Tap(DEVICE, _device),
 )

@@ -330,9 +330,15 @@ class _OneCompile:
         replayed = replayed or isinstance(error, Stopped)
         if self.span is not None:
             self.recorder.leave(self.span, error if replayed else None)
-        if error is not None and (why := sandbox.denied(lineage(error))):
+        if error is not None and (why := _refusal(error)):
             raise UnsupportedError(why)
         return replayed
+
+
+def _refusal(error: BaseException) -> str:
+    """Return why the sandbox or the imposed machine stopped a compile; '' if neither did."""
+    ours = (str(one) for one in lineage(error) if isinstance(one, UnsupportedError))
+    return sandbox.denied(lineage(error)) or next(ours, "")
 
 
 def parse(data: Mapping[str, Any]) -> Report:

@@ -25,7 +25,10 @@ from torchreel.events.nondeterminism import (
     Accelerator,
     CacheOutcome,
     DeviceProperties,
+    FusedTime,
     Machine,
+    TritonBuild,
+    TritonConfig,
     VectorISA,
 )
 from torchreel.events.scalars import KnownAssert
@@ -153,6 +156,12 @@ CLASSES: Mapping[str, str] = {
     "epochs": "a fake mode counts its traces: from 0 in a replay that begins with an ATen graph, "
     "and otherwise where the program called its backward late",
     "seen before": "a fact of the machine is noted once in a compile, and was before",
+    "Triton compiler": "a replay compares the generated Triton code and compiles it only where the "
+    "failure needs it",
+    "measurements": "the configuration of a Triton kernel is chosen where the program runs it, and "
+    "what was measured to fuse kernels is given to a replay",
+    "build of Triton": "a replay has it from the recording, and it stands in each kernel, which is "
+    "compared",
     "late backward": "a replay compiles the backward at once, where the program may have "
     "waited for its first call",
     "replay's settings": "torch's own repro script and config dump name the environment of the "
@@ -250,6 +259,10 @@ EXCUSES: tuple[Excuse, ...] = (
     # What standalone_compile made can be kept: a replay makes nothing to keep.
     Excuse("caches", PieceArtifact.kind),
     Excuse("C++ compiler", CppCompile.kind),
+    Excuse("Triton compiler", "artifact", "triton_kernel_info"),
+    Excuse("measurements", TritonConfig.kind),
+    Excuse("measurements", FusedTime.kind),
+    Excuse("build of Triton", TritonBuild.kind),
     Excuse(SHARDING, MetaPropagation.kind),
     Excuse("epochs", FakeDispatch.kind, fields=("epoch",)),
     Excuse("epochs", FakeMemo.kind, fields=("epoch",)),

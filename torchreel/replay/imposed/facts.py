@@ -7,17 +7,40 @@ and ambient state (`restore`).  Imports no torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchreel.events.nondeterminism import Accelerator, Machine, VectorISA
+from torchreel.events.fake_tensors import FakeDispatch
+from torchreel.events.nondeterminism import (
+    Accelerator,
+    Autotuning,
+    FusedTime,
+    Machine,
+    TritonBuild,
+    VectorISA,
+)
+from torchreel.events.proxies import ProxyTrace
 from torchreel.events.reading import read_as
 from torchreel.recorder.redaction import MODES
 from torchreel.recorder.settings import Settings
+from torchreel.replay.imposed.attention import PREFIX, SCALED
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Compile
+
+BUILD = "triton_build"
+ATTENTION, AUTOTUNED, FUSED, PADDED = "attention", "autotuned", "fused", "padded"
+IN_ORDER = (ATTENTION, AUTOTUNED, FUSED, PADDED)
+"""Rows that tell how each attention was computed (`attention`); the choices that Inductor
+measured, as [operator, their (name, milliseconds)]; the milliseconds that it measured to tell
+whether to fuse kernels; the products of matrices that were faster with padding, as [replacement,
+arguments]."""
+PADDING = ("mm_replace", "addmm_replace", "bmm_replace")
+"""The replacements of `torch._inductor.fx_passes.pad_mm`."""
+
+_IN_CODE = re.compile(rb"'backend_hash': '([0-9A-F]{64})'")
 
 
 @dataclass(frozen=True)
@@ -36,7 +59,8 @@ class Facts:
     capability: str | None = None
     """The vector instructions of torch's own kernels: 'AVX2'."""
     accelerator: Mapping[str, Json] | None = None
-    """The properties of the GPUs from torch and Triton (`nondeterminism.accelerator`)."""
+    """The properties of the GPUs from torch and Triton (`nondeterminism.accelerator`); the digest
+    of the build of Triton under `BUILD`; and, in order, what the device decided (`IN_ORDER`)."""
     redact: str | None = None
     """The level of redaction of the recording, which its replay gets as well."""
 
@@ -67,13 +91,16 @@ def told(facts: Facts) -> list[str]:
     return [
         f"imposed: {', '.join(dict.fromkeys(names))}, {len(names)} of it, CUDA "
         f"{found.get('toolkit')}, triton {found.get('triton')}",
-        "the device itself would be needed to measure kernels (autotuning), to compile Triton to "
-        "binaries and load them, and to run: none of that was done",
+        "what Inductor measured on the device, and which kernel computes an attention, is from the "
+        "recording; the device itself would be needed to load kernels and to run them",
     ]
 
 
-def facts_of(store: Store, compile: Compile) -> Facts:
-    """Return the facts of the recorded machine in a compile's event log."""
+def facts_of(store: Store, compile: Compile, *, frame: bool = False) -> Facts:
+    """Return the facts of the recorded machine in a compile's event log.
+
+    `frame`: for a replay that begins with the frame, which Dynamo traces.
+    """
     machine = _machine(store, compile)
     isas = queries.events(store, compile, VectorISA.kind)
     flags = [isa.fields.flags for isa in isas[:1] if isinstance(isa.fields, VectorISA)]
@@ -87,7 +114,7 @@ def facts_of(store: Store, compile: Compile) -> Facts:
         hash_seed=machine.hash_seed,
         seed=machine.seed,
         capability=machine.capability or None,
-        accelerator=_accelerator(store, compile),
+        accelerator=_accelerator(store, compile, frame=frame),
         redact=queries.environment(store, compile.recording_id).get("redact"),
     )
 
@@ -108,10 +135,74 @@ def _machine(store: Store, compile: Compile) -> Machine:
     return found[-1] if found and isinstance(found[-1], Machine) else read_as(Machine, {})
 
 
-def _accelerator(store: Store, compile: Compile) -> Mapping[str, Json] | None:
+def _accelerator(store: Store, compile: Compile, *, frame: bool) -> Mapping[str, Json] | None:
     found = queries.events(store, compile, Accelerator.kind)
     data = found[-1].data if found else None
-    return data if data and isinstance(data, Mapping) else None
+    if not data or not isinstance(data, Mapping):
+        return None
+    return {
+        **data,
+        BUILD: _build_of_triton(store, compile),
+        ATTENTION: _attentions(store, compile, frame=frame),
+        AUTOTUNED: _autotuned(store, compile),
+        FUSED: _fused(store, compile),
+        PADDED: _padded(store, compile),
+    }
+
+
+def _attentions(store: Store, compile: Compile, *, frame: bool) -> list[Json]:
+    """Return the operators that tell which attention was computed how, with their results.
+
+    Those that Dynamo traced come first, in a replay that begins with the frame.
+    """
+    found = [
+        event
+        for event in queries.events(store, compile, FakeDispatch.kind)
+        if event.name.startswith((PREFIX, SCALED)) and (frame or event.stage != "dynamo")
+    ]
+    if not any(event.name.startswith(PREFIX) for event in found):
+        return []
+    return [[e.name, e.fields.result] for e in found if isinstance(e.fields, FakeDispatch)]
+
+
+def _autotuned(store: Store, compile: Compile) -> list[Json]:
+    return [
+        [event.name, event.fields.milliseconds]
+        for event in queries.events(store, compile, Autotuning.kind)
+        if isinstance(event.fields, Autotuning)
+    ]
+
+
+def _fused(store: Store, compile: Compile) -> list[Json]:
+    return [
+        event.fields.milliseconds
+        for event in queries.events(store, compile, FusedTime.kind)
+        if isinstance(event.fields, FusedTime)
+    ]
+
+
+def _padded(store: Store, compile: Compile) -> list[Json]:
+    """Return the products that Inductor padded: it measures which way is faster (`pad_mm`)."""
+    return [
+        [event.name, event.fields.arguments]
+        for event in queries.events(store, compile, ProxyTrace.kind)
+        if event.name in PADDING and isinstance(event.fields, ProxyTrace)
+    ]
+
+
+def _build_of_triton(store: Store, compile: Compile) -> str | None:
+    """Return the digest that is in each Triton kernel; None where no kernel was written.
+
+    A store from before the event `nondeterminism.triton_build` has it in its output code alone.
+    """
+    for event in queries.events(store, compile, TritonBuild.kind):
+        if isinstance(event.fields, TritonBuild):
+            return event.fields.digest
+    for code in queries.output_codes(store, compile):
+        found = _IN_CODE.search(store.read_blob(code.digest))
+        if found is not None:
+            return found[1].decode()
+    return None
 
 
 def _number(value: Json) -> int | None:

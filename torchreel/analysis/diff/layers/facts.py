@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
 from torchreel.analysis.diff.text import text_difference
-from torchreel.events.nondeterminism import Accelerator, DeviceProperties, Machine, VectorISA
+from torchreel.events.nondeterminism import (
+    Accelerator,
+    DeviceProperties,
+    Machine,
+    TritonBuild,
+    VectorISA,
+)
 from torchreel.replay.compare.normalise import canonical_text
 from torchreel.store import queries
 from torchreel.store.configs import ConfigEntry
@@ -25,6 +31,7 @@ from torchreel.store.records import Compile, Failure, Recording
 MACHINE = (
     Machine.kind,
     DeviceProperties.kind,
+    TritonBuild.kind,
     VectorISA.kind,
     Accelerator.kind,
 )

@@ -215,7 +215,8 @@ def _report(
 ) -> ChildReport:
     if outcome.error is not None:
         at = stages.failed_at(outcome.error)
-        if why := sandbox.denied(lineage(outcome.error)):
+        ours = (str(one) for one in lineage(outcome.error) if isinstance(one, UnsupportedError))
+        if why := sandbox.denied(lineage(outcome.error)) or next(ours, ""):
             # Never the failure that is looked for, not even where that is a PermissionError.
             return ChildReport("unjudged", None, why, at.stage)
         if why := killed_program(outcome.error):

@@ -14,13 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchreel import sandbox
 from torchreel.errors import UnsupportedError
 from torchreel.formats import names
-from torchreel.replay.imposed.device import libraries
+from torchreel.replay.imposed.attention import attentions
+from torchreel.replay.imposed.device import libraries, measurements
+from torchreel.replay.imposed.facts import ATTENTION, BUILD
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat.fake_tensors import FakeTensorMode
 from torchreel.torch_compat.patching import patched
 
 
@@ -35,23 +36,33 @@ def impose(stack: ExitStack, facts: Mapping[str, Json], left: list[str], *, run:
         left.append("the GPU: the event log does not say what it was")
         return
     _check_triton(facts, left)
-    if torch.cuda.is_available():
+    if run and torch.cuda.is_available():
         mine = torch.cuda.get_device_name()
         left.append(f"the driver of {known.name}: this machine has its own GPU ({mine})")
     elif run:
-        raise UnsupportedError(
-            f"the recorded failure shows when the compiled code runs on {known.name}, and this "
-            "machine has no such device: replay it there, or from an earlier stage"
-        )
-    else:
-        libraries.load(len(known.devices))
+        raise UnsupportedError(_NEEDS_DEVICE.format(known.name) + _confined())
+    else:  # also where there is a GPU: it may be another one, and a confined child can't open it
+        libraries.load(len(known.devices), attentions(facts.get(ATTENTION)))
         _impose_absent(stack, known)
+        measurements.impose(stack, facts)
     for name, answer in _answers(known).items():
         _patch(stack, torch.cuda, name, answer)
-    _patch(stack, torch.version, "cuda", facts.get("toolkit"))
-    _patch(stack, torch.version, "hip", facts.get("hip"))
+    _patch(stack, torch.version, "cuda", known.toolkit)
+    _patch(stack, torch.version, "hip", known.hip)
     _impose_interface(stack, known)
     _impose_triton(stack, known)
+
+
+_NEEDS_DEVICE = (
+    "the recorded failure shows when the compiled code runs on {}, and there is no such device "
+    "here: replay it where there is one, or from an earlier stage"
+)
+
+
+def _confined() -> str:
+    if not sandbox.is_confined():
+        return ""
+    return ". The sandbox gives no device to a replay: on a machine with a GPU, add --trust"
 
 
 # The facts of a device that are text; Inductor writes the others into kernels as they stand.
@@ -73,6 +84,8 @@ class Known:
         self.current = current if isinstance(current, int) else 0
         found = facts.get("architectures")
         self.architectures = [str(one) for one in found] if isinstance(found, list) else []
+        build = facts.get(BUILD)
+        self.build = build if isinstance(build, str) and build.isalnum() else None
         self.toolkit, self.hip = facts.get("toolkit"), facts.get("hip")
 
     @property
@@ -124,8 +137,6 @@ def _answers(known: Known) -> dict[str, Any]:
 
 def _impose_absent(stack: ExitStack, known: Known) -> None:
     """Let `torch.cuda` answer as if the recorded device were here."""
-    from torch._inductor.fx_passes import joint_graph
-
     generator = torch.Generator()
     state = torch.zeros(16, dtype=torch.uint8)
     found: dict[str, Any] = {
@@ -151,34 +162,10 @@ def _impose_absent(stack: ExitStack, known: Known) -> None:
     }
     for name, answer in found.items():
         _patch(stack, torch.cuda, name, answer)
-    # A fake mode then makes the tensors of `torch.tensor` on the CPU, and moves fake ones.
-    _patch(stack, FakeTensorMode, "avoid_device_init", True)
-    # Inductor works uniform values out, one element each, where the graph has them.
-    folder = joint_graph.UniformValueConstantFolder
-    deduce = folder._deduce_value
-    _patch(stack, folder, "_deduce_value", lambda self, node: _on_cpu(deduce, self, node))
     # Generated code imports it; the code is loaded, and not run.
     _patch(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
     _patch(stack, torch._C, "_cuda_getDevice", lambda: known.current)
-
-
-def _on_cpu(function: Callable[..., Any], *args: Any) -> Any:
-    with _OnCpu():  # type: ignore[no-untyped-call]
-        return function(*args)
-
-
-class _OnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Runs on the CPU an operator that was to make its result on a GPU."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        return func(*map(_here, args), **{k: _here(v) for k, v in (kwargs or {}).items()})
-
-
-def _here(value: Any) -> Any:
-    on_gpu = isinstance(value, torch.device) and value.type == "cuda"
-    return torch.device("cpu") if on_gpu else value
+    _patch(stack, torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)
 
 
 def _impose_interface(stack: ExitStack, known: Known) -> None:
@@ -219,6 +206,9 @@ def _check_triton(facts: Mapping[str, Json], left: list[str]) -> None:
 
 
 def _impose_triton(stack: ExitStack, known: Known) -> None:
+    if known.build is not None:
+        build = known.build
+        _patch(stack, torch.utils._triton, "triton_hash_with_backend", lambda: build)
     try:
         from triton.backends.compiler import GPUTarget
         from triton.runtime import driver

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -22,21 +23,27 @@ from platformdirs import user_cache_path
 
 from torchreel import sandbox
 from torchreel.errors import UnsupportedError
+from torchreel.replay.imposed.attention import Attention
 
 _SOURCE = Path(__file__).with_name("stand_in.cpp")
 _loaded: list[Path] = []
 _SECONDS = 300  # some 5 where nothing else runs
 
 
-def load(devices: int) -> None:
+def load(devices: int, attentions: Sequence[Attention] = ()) -> None:
     """Have torch's C++ take this process for one with so many CUDA devices, for good.
+
+    Scaled dot-product attention is computed by its definition where `attentions` has no other way.
 
     Raises UnsupportedError where there is no C++ compiler, or it fails.
     """
     path = Path(tempfile.gettempdir(), _name()) if sandbox.is_confined() else _kept()
     if not path.exists():
         _build(path)
-    ctypes.CDLL(str(path)).torchreel_stand_in(devices)
+    library = ctypes.CDLL(str(path))
+    library.torchreel_stand_in(devices)
+    rows = [number for one in attentions for number in one.row()]
+    library.torchreel_attention((ctypes.c_int64 * len(rows))(*rows), len(attentions))
     _loaded.append(path)
 
 

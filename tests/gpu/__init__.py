@@ -1,0 +1,1 @@
+"""Programs for a real GPU, their recordings, and what a machine without one makes of them."""

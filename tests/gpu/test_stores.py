@@ -1,0 +1,79 @@
+"""Replays here what was compiled on an H200.
+
+`h200.tar.xz` has a store of each of `programs`, by `record` with torch 2.13.0+cu130 and triton
+3.7.1.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchreel.minifier.minify import minify
+from torchreel.replay import replay
+from torchreel.store import Store, queries
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None,
+        reason="GPU code is Triton: install torchreel[triton]",
+    ),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to ask"),
+    pytest.mark.slow,
+]
+IDENTICAL = (
+    "lowering_error", "mlp", "convolutions", "attention", "reductions", "flex", "cuda_graphs",
+    "dynamic", "two_devices", "optimizer_step", "scaler", "float8", "conditions", "random_numbers",
+    "indices", "item", "breaks", "wrapper_in_cpp", "llama", "bert", "t5", "size_assert",
+    "device_assert", "wrong_result", "sum_to_bool",
+)  # fmt: skip
+REFUSED = {
+    "max_autotune": "Inductor measured on the device whether to fuse kernels",
+    "no_memory": "shows when the compiled code runs on NVIDIA H200",
+}
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("h200")
+    with tarfile.open(Path(__file__).with_name("h200.tar.xz")) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="they are torch 2.13's")
+@pytest.mark.parametrize("name", IDENTICAL)
+def test_a_compile_of_a_gpu_is_identical_without_one(stores: Path, name: str) -> None:
+    with Store.open(stores / f"{name}.db", write=True) as store:
+        compiles = [one for one in queries.compiles(store, 1) if one.backend is not None]
+        verdicts = [replay(store, one) for one in compiles if queries.checkpoints(store, one)]
+    assert verdicts
+    assert {verdict.verdict for verdict in verdicts} == {"identical"}, [
+        (verdict.detail, verdict.difference) for verdict in verdicts
+    ]
+    for verdict in verdicts:
+        codes = [row for row in verdict.compared if row.kind == "output code"]
+        assert codes or name == "lowering_error"
+        assert all(row.identical == row.recorded for row in codes)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_takes_the_device_is_refused(stores: Path, name: str) -> None:
+    with Store.open(stores / f"{name}.db", write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        verdict = replay(store, compile)
+    assert verdict.verdict == "refused"
+    assert REFUSED[name] in verdict.detail
+
+
+def test_a_failure_of_a_gpu_is_reduced_without_one(stores: Path) -> None:
+    with Store.open(stores / "lowering_error.db", write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        reduction = minify(store, compile)
+    assert reduction.status == "fixpoint"
+    assert reduction.case.call_nodes == 1
+    assert "cuda" in str(reduction.case.checkpoint.inputs)  # type: ignore[attr-defined]
