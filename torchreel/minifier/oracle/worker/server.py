@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from torchreel import sandbox
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.hangs import stacks
 from torchreel.minifier.oracle.protocol import (
     ChildReport,
@@ -34,6 +35,7 @@ from torchreel.minifier.oracle.protocol import (
     hello_line,
     parse_line,
 )
+from torchreel.minifier.oracle.worker.devices import HiddenDevices
 from torchreel.minifier.oracle.worker.watch import ChildWatch, StackSamples
 from torchreel.sandbox.processes import (
     adopt_orphans,
@@ -47,6 +49,7 @@ from torchreel.store.documents.jsontypes import Json, parse_json
 _TAIL = 2000  # bytes of a dead child's output that are kept
 _LARGEST_FILE = 4 << 30  # bytes; a child that prints without end must not fill the disk
 
+_devices = HiddenDevices()
 _machine: dict[str, Json] = {}
 """The facts of the recorded GPUs, for a case that compiles for one."""
 
@@ -124,6 +127,7 @@ def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Jso
     from torchreel.minifier.oracle.child import code_generation
     from torchreel.minifier.oracle.worker import environment, warm_up
 
+    _devices.hide()
     if not trust:  # what the sandbox asks of the kernel and of the compiler is kept
         sandbox.prepare()
         sandbox.cpp_compiler()
@@ -199,11 +203,18 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
     # Not in the parent: the threads of autograd for a device would not survive the fork.
     with (
         contextlib.nullcontext() if trust else torch_machine.without_other_programs(),
-        torch_machine.imposed(Facts(accelerator=_machine or None)),
+        contextlib.nullcontext()
+        if trust and _runs(task) and _machine and _devices.reveal()
+        else torch_machine.imposed(Facts(accelerator=_machine or None)),
     ):
         finding = run_case(task, announce)
     _write_all(pipe, finding.to_line())
     os._exit(0)
+
+
+def _runs(task: Task) -> bool:
+    """Return whether compiled code is run, for which nothing stands in for a device."""
+    return isinstance(task.case, Case) and task.case.harness != "compile"
 
 
 def _confine() -> None:
