@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from torchreel.minifier.minify import minify
+from torchreel.minifier.options import MinifyOptions
 from torchreel.replay import replay
 from torchreel.store import Store, queries
 
@@ -34,6 +35,7 @@ IDENTICAL = (
 REFUSED = {
     "max_autotune": "Inductor measured on the device whether to fuse kernels",
     "no_memory": "shows when the compiled code runs on NVIDIA H200",
+    "triton_kernel": "calls Triton kernels of the program's own",
 }
 
 
@@ -68,6 +70,23 @@ def test_what_takes_the_device_is_refused(stores: Path, name: str) -> None:
         verdict = replay(store, compile)
     assert verdict.verdict == "refused"
     assert REFUSED[name] in verdict.detail
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="they are torch 2.13's")
+@pytest.mark.parametrize("name", ["triton_kernel", "triton_error"])
+def test_kernels_of_a_trusted_program_are_made_anew(stores: Path, name: str) -> None:
+    with Store.open(stores / f"{name}.db", write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        verdict = replay(store, compile, trust=True)
+    assert verdict.verdict == "identical", (verdict.detail, verdict.difference)
+
+
+def test_an_error_of_triton_is_reduced_without_a_gpu(stores: Path) -> None:
+    with Store.open(stores / "triton_error.db", write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        reduction = minify(store, compile, options=MinifyOptions(trust=True))
+    assert (reduction.before_call_nodes, reduction.case.call_nodes) == (6, 1)
+    assert reduction.signature.exception_types == ("CompilationError", "ValueError")
 
 
 def test_a_failure_of_a_gpu_is_reduced_without_one(stores: Path) -> None:

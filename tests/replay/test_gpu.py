@@ -74,7 +74,7 @@ def test_a_gpu_compile_replays_to_the_same_triton_code(h200: Path) -> None:
     assert any(
         note.startswith("imposed: NVIDIA H200 (compute capability 9.0") for note in verdict.notes
     )
-    assert any(note.startswith("the device itself would be needed to") for note in verdict.notes)
+    assert any("the device itself would be needed" in note for note in verdict.notes)
 
 
 @needs_triton

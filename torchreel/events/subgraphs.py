@@ -136,3 +136,7 @@ class HopKernel(EventType, frozen=True):
     """The other arguments, by name."""
     configurations: Nest
     """The configurations that @triton.autotune chooses from; empty without it."""
+    key: Sequence[str] = ()
+    """Names of the arguments by which @triton.autotune chooses anew."""
+    names: Mapping[str, Nest] = {}
+    """Meanings of the global names that it uses (`torchreel.formats.triton_names`)."""

@@ -105,3 +105,15 @@ class _NotCompiled:
     """Stands for a library of kernels."""
 
     kernel = run = staticmethod(_not_compiled)
+
+
+def forget_devices() -> None:
+    """Drop what torch keeps of the devices that it found: whether Triton works, say."""
+    from torch._inductor import utils
+    from torch.utils import _triton
+
+    for module in (_triton, utils):
+        for found in list(vars(module).values()):
+            forget = getattr(found, "cache_clear", None)
+            if forget is not None and getattr(found, "__module__", None) == module.__name__:
+                forget()

@@ -78,6 +78,8 @@ def item(kind: ValueKind) -> ValueKind:
 TENSOR = of("tensor")
 MESH = of("device_mesh")
 """The kind of a mesh of devices: an input of a graph, or cut out of one."""
+TABLE = ValueKind(frozenset({"dict"}), frozenset({"tensor"}))
+"""The kind of what a Triton kernel of the program wrote: tensors, by the names of arguments."""
 NUMBERS = frozenset({"int", "float", "bool", "complex"})
 NO_DATA = frozenset({"module", "function", "opaque"})
 """Of these types nothing is known: such values are handed on, to what they are meant for."""

@@ -170,6 +170,8 @@ class _Check:
             if not function.startswith(("op:", "hop:")):
                 raise ForbiddenError(f"{name!r:.60} is given the function {function!r:.60}")
             targets.decode_target(function)
+        if name == "triton_kernel_wrapper_functional":
+            return kinds.TABLE
         bodies = [self._body(target) for target in self._operands(node)]
         return kinds.DATA | kinds.union(bodies)
 
@@ -200,6 +202,8 @@ def _python(node: NodeDoc, args: Sequence[ValueKind]) -> ValueKind:
     _check_count(node, trees)
     if name == "operator.getitem" and args[0] == kinds.MESH:
         return _part_of_mesh(node)
+    if name == "operator.getitem" and args[0] == kinds.TABLE:
+        return _written(trees[1])
     if name in fx.inplace_operators() or name == "builtins.getattr":
         _check_receiver(node)
     if node.target == "fn:builtins.getattr":
@@ -211,6 +215,13 @@ def _python(node: NodeDoc, args: Sequence[ValueKind]) -> ValueKind:
     if any(kind.types == {"str"} for kind in args):
         raise ForbiddenError(f"{node.target!r} is called on a text")
     return kinds.RESULT | kinds.union(map(kinds.item, args))
+
+
+def _written(key: Json) -> ValueKind:
+    """Return the kind of what a Triton kernel wrote for an argument, which is named by a text."""
+    if not isinstance(key, str) or not key.isidentifier():
+        raise ForbiddenError(f"an argument of a Triton kernel has a name, found {key!a:.60}")
+    return kinds.TENSOR
 
 
 def _part_of_mesh(node: NodeDoc) -> ValueKind:

@@ -18,7 +18,7 @@ from typing import Literal, cast
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.split_graphs import with_numbers
-from torchreel.formats.graphs import policies
+from torchreel.formats.graphs import KERNELS, policies
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.graphs.operators import operators_of
 from torchreel.minifier.cases import canonical_text as texts
@@ -48,6 +48,7 @@ _KEPT_EXTRA = (
     "operators",
     "objects",
     "piece",
+    KERNELS,
 )
 # Arguments that count inputs or name an earlier graph: they mean nothing once the graph is edited.
 _STALE_KWARGS = ("static_input_idxs", "graph_id", "boxed_forward_device_index")

@@ -71,6 +71,11 @@ class Interpreter:
     """The top-level packages in the other environment that its torch does not need."""
 
 
+_NO_DEVICE = (
+    "Torch not compiled with CUDA enabled",
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+)
 HERE = Interpreter()
 """This environment."""
 
@@ -143,6 +148,8 @@ def check(
         why = f"it had not ended after {_SECONDS:.0f} s"
         return CheckResult(False, False, None, status, output, why, timed_out=True)
     found = _judged(signature, _observed(signature, seen, status, output), status, output)
+    if not found.holds and any(text in shown.message for text in _NO_DEVICE):
+        found = replace(found, detail="it computes on a GPU, and this machine has none")
     return replace(found, message=shown.message, chain=shown.chain)
 
 

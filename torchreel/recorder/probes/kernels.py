@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from torchreel.events.subgraphs import HopKernel
+from torchreel.formats.triton_names import names_of, value_form
 from torchreel.recorder.attach import AttachPoint, Events
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.probes.guards import describe
@@ -44,8 +45,10 @@ def _note(recorder: Recorder, node: Node) -> None:
             function=describe(kernel.fn),
             grid=[[_plain(size) for size in sizes] for sizes in given["grid"]],
             arguments=sorted(given["kwargs"]),
-            constants={name: _plain(value) for name, value in sorted(constants.items())},
+            constants={name: value_form(value) for name, value in sorted(constants.items())},
             configurations=[str(config) for config in getattr(tuner, "configs", ())],
+            key=[str(name) for name in getattr(tuner, "keys", ())],
+            names=names_of(kernel),
         ),
         kernel.__name__,
         payload=kernel.src,

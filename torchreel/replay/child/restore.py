@@ -23,7 +23,7 @@ from torchreel.formats import names, placements, sources, symbols, values
 from torchreel.formats.checkpoints import ambient, config, exported_programs
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.inductor_call import decode_arguments, decode_graph_name
-from torchreel.formats.graphs import OPERATORS
+from torchreel.formats.graphs import KERNELS, OPERATORS
 from torchreel.formats.graphs.codec import decode_graph
 from torchreel.formats.graphs.operators import operators_of
 from torchreel.formats.operators import stand_ins
@@ -32,7 +32,7 @@ from torchreel.formats.tensors.fakes import Decoder
 from torchreel.formats.tensors.fields import INFERENCE
 from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.replay.accuracy.comparison import tensors_of
-from torchreel.replay.child import objects, pieces
+from torchreel.replay.child import objects, pieces, triton_kernels
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.reading.typed import convert
 from torchreel.torch_compat import (
@@ -138,7 +138,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
         )
     doc = _with_plain_fakes(doc)
     # The program's own code is in no comment that the compiler writes.
-    names.check_comment({k: v for k, v in doc.extra.items() if k != objects.KEY})
+    names.check_comment({k: v for k, v in doc.extra.items() if k not in _CODE})
     dispatcher.register_operators()
     _impose_world(doc.extra.get("world"))
     stand_in_for(doc)
@@ -148,7 +148,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     snapshots.restore(env, doc.shape_env, table)
     mode = fake_tensors.fake_mode(env, _settings(doc))
     if doc.entry == "graph" and not pieces.compiles_apart(doc):
-        _warm_fake_cache(doc, Decoder(mode, table, doc.hints))
+        _warm_fake_cache(doc, Decoder(mode, table, doc.hints), trust=trust)
         snapshots.restore(env, doc.shape_env, table)
     decoder = Decoder(mode, table, doc.hints)
     inputs = [decoder.fake(description) for description in doc.inputs]
@@ -156,7 +156,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     if doc.entry == "graph":  # there, storages of inputs and of values are numbered apart
         decoder = _decoder_of_graph(doc, mode, table)
     graph = decode_graph(doc.graph, decoder, lost, inputs=doc.inputs)
-    _check_kernels(graph)
+    _define_kernels(doc, graph, trust=trust)
     if doc.entry == "graph" and pieces.is_from_dynamo(doc):
         parameters = sources.decode_named(doc.extra.get("parameter_sources"))
         dynamo.mark_as_dynamo_graph(graph, parameters)
@@ -224,15 +224,25 @@ def stand_in_for(doc: CheckpointDoc) -> tuple[str, ...]:
     return stand_ins.register(table)
 
 
-def _check_kernels(graph: GraphModule) -> None:
-    """Refuse a graph that calls Triton kernels by number, which is valid in one process only."""
+_CODE = (objects.KEY, KERNELS)
+"""Keys of code, which is run of a store that is trusted alone."""
+
+
+def _define_kernels(doc: CheckpointDoc, graph: GraphModule, *, trust: bool) -> None:
+    """Make the Triton kernels that a graph calls, by numbers that are valid in one process only."""
     calls = fx.kernel_calls(graph)
-    if calls:
+    if not calls:
+        return
+    told = f"the graph calls Triton kernels of the program's own ({', '.join(calls)})"
+    if not trust:
         raise UnsupportedError(
-            f"the graph calls Triton kernels of the program's own ({', '.join(calls)}), by numbers "
-            "that a process gave them: they are code, which a replay from data does not run. Their "
-            "source is in the event log (hop.kernel); where there is such a device and their "
-            "module can be imported, replay the frame: --entry frame --trust"
+            f"{told}: they are code, which a replay from data does not run. If you trust who made "
+            "the store, add --trust, which makes them from their source (hop.kernel)"
+        )
+    if len(triton_kernels.define(doc.extra.get(KERNELS))) == 0:
+        raise UnsupportedError(
+            f"{told}, and the event log has not their source: replay the frame where their module "
+            "can be imported (--entry frame --trust)"
         )
 
 
@@ -250,7 +260,7 @@ def _renumber(graph: GraphModule, last: Json) -> None:
                 node.meta["seq_nr"] = now if number == last else now - 1 - number
 
 
-def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
+def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder, *, trust: bool) -> None:
     """Run every node once on its fake arguments, as Dynamo did while it traced.
 
     AOTAutograd's tracing takes results of symbolic operators from a cache that the ShapeEnv holds
@@ -258,7 +268,7 @@ def _warm_fake_cache(doc: CheckpointDoc, decoder: Decoder) -> None:
     this the same graph comes out, with other node names.  The objects used here are thrown away.
     """
     graph = decode_graph(doc.graph, decoder, [], inputs=doc.inputs)
-    _check_kernels(graph)
+    _define_kernels(doc, graph, trust=trust)
     with ambient.imposed(doc.ambient):
         fake_tensors.run_nodes_on_fakes(graph, decoder.mode)
     shapes.forget_answers()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torchreel.formats.checkpoints.document import CheckpointDoc
 
 _MARKS = {key: f'"{key}":'.encode() for key in (OPERATORS, SAVE_POLICY)}
+_CALLS_KERNEL = b'"hop:triton_kernel_wrapper_'
 _OPERATOR = re.compile(rb'"(op:[\w.]+)"')
 
 
@@ -30,7 +31,8 @@ def document(store: Store, compile: Compile, row: Checkpoint) -> CheckpointDoc:
 def document_bytes(store: Store, compile: Compile, row: Checkpoint) -> bytes:
     """Return the same as bytes: those of the store where there is nothing to be joined."""
     data = store.read_blob(row.digest)
-    if not any(mark in data for mark in _MARKS.values()) and not _names_custom(data):
+    marks = (*_MARKS.values(), _CALLS_KERNEL)
+    if not any(mark in data for mark in marks) and not _names_custom(data):
         return data
     return _joined(store, compile, data).to_bytes()
 
@@ -38,6 +40,7 @@ def document_bytes(store: Store, compile: Compile, row: Checkpoint) -> bytes:
 def _joined(store: Store, compile: Compile, data: bytes) -> CheckpointDoc:
     # They import torch, which most replays do in the child alone.
     from torchreel.formats.checkpoints.document import CheckpointDoc
+    from torchreel.replay.imposed.kernels import with_kernels
     from torchreel.replay.imposed.operators import with_operators
     from torchreel.replay.imposed.policies import with_policies
 
@@ -45,6 +48,8 @@ def _joined(store: Store, compile: Compile, data: bytes) -> CheckpointDoc:
     # A graph of Dynamo's may call the packet of an operator, whose overload it does not name.
     if _MARKS[OPERATORS] in data or _names_custom(data):
         doc = with_operators(store, compile, doc)
+    if _CALLS_KERNEL in data:
+        doc = with_kernels(store, compile, doc)
     return with_policies(store, compile, doc)
 
 

@@ -32,28 +32,18 @@ class HiddenDevices:
         """Return whether there is a device to run on; from then on this process sees it."""
         import torch
 
+        from torchreel.torch_compat.inductor import forget_devices
+
         for name, value in self._before.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
         if self._start is not None:
             torch.cuda._lazy_init = self._start
-        _forget_devices()
+        forget_devices()
         return torch.cuda.is_available()
 
 
 def _refuse() -> None:
     """Raise what torch raises where there is no device."""
     raise RuntimeError("No CUDA device in a process that forks others.")
-
-
-def _forget_devices() -> None:
-    """Drop the answers that torch keeps of a machine without a device."""
-    from torch._inductor import utils
-    from torch.utils import _triton
-
-    for module in (_triton, utils):
-        for found in list(vars(module).values()):
-            forget = getattr(found, "cache_clear", None)
-            if forget is not None and getattr(found, "__module__", None) == module.__name__:
-                forget()

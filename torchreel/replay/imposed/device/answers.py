@@ -22,6 +22,7 @@ from torchreel.replay.imposed.attention import attentions
 from torchreel.replay.imposed.device import libraries, measurements
 from torchreel.replay.imposed.facts import ATTENTION, BUILD
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat.inductor import forget_devices
 from torchreel.torch_compat.patching import patched
 
 
@@ -162,6 +163,7 @@ def _impose_absent(stack: ExitStack, known: Known) -> None:
     }
     for name, answer in found.items():
         _patch(stack, torch.cuda, name, answer)
+    forget_devices()
     # Generated code imports it; the code is loaded, and not run.
     _patch(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
     _patch(stack, torch._C, "_cuda_getDevice", lambda: known.current)
@@ -214,9 +216,18 @@ def _impose_triton(stack: ExitStack, known: Known) -> None:
         from triton.runtime import driver
     except ImportError:  # no Triton kernels were recorded
         return
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    # A failure of Triton's compiler takes a compile: its result can't be loaded here.
+    _patch(stack, CachingAutotuner, "_make_launchers", _without_loading)
     before = driver._active
     driver.set_active(_Driver(known, GPUTarget))
     stack.callback(setattr, driver, "_active", before)
+
+
+def _without_loading(tuner: Any) -> None:
+    """Stands in for `CachingAutotuner._make_launchers`."""
+    tuner.launchers = list(tuner.compile_results)
 
 
 class _Driver:

@@ -1,0 +1,63 @@
+"""The names that a Triton kernel uses are data, and mean the same when they come back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+import triton
+import triton.language as tl
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats.triton_names import names_of, value_form
+from torchreel.replay.child.triton_kernels import _kernel, _value
+
+SIZE = tl.constexpr(16)
+HALF = 0.5
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _inner(x):  # type: ignore[no-untyped-def]
+    return x * HALF
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _outer(x, y):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, SIZE)
+    tl.store(y + at, _inner(tl.load(x + at)).to(tl.float16))
+
+
+def test_names_of_a_kernel() -> None:
+    found = names_of(_outer)
+    assert found["tl"] == ["module", "triton.language"]
+    assert found["SIZE"] == ["constexpr", 16]
+    assert found["_inner"][0] == "kernel"  # type: ignore[index]
+    assert found["_inner"][2] == {"HALF": ["value", 0.5]}  # type: ignore[index]
+
+
+def test_a_kernel_comes_back_with_its_place() -> None:
+    made: Any = _kernel("_outer", _outer.src, names_of(_outer), "/a/file.py", 30)
+    assert made.src == _outer.src
+    assert made.fn.__code__.co_filename == "/a/file.py"
+    assert made.fn.__code__.co_firstlineno == 30
+    assert made.fn.__globals__["_inner"].src == _inner.src
+    assert made.fn.__globals__["SIZE"].value == 16
+
+
+@pytest.mark.parametrize("value", [None, 1, 2.5, "text", True, tl.float16, SIZE])
+def test_arguments_come_back(value: object) -> None:
+    back = _value(value_form(value))
+    assert getattr(back, "value", back) == getattr(value, "value", value)
+
+
+@pytest.mark.parametrize("form", [["module", "os"], ["attribute", "subprocess", "run"], ["x"], 1])
+def test_another_meaning_is_refused(form: object) -> None:
+    with pytest.raises(UnsupportedError, match="does not say what it is"):
+        _kernel("_inner", _inner.src, {"HALF": form})  # type: ignore[dict-item]
+
+
+def test_a_module_that_is_no_part_of_triton_has_no_meaning_here() -> None:
+    assert value_form(math) == ["module", "math"]
