@@ -7,14 +7,22 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.replay.programs import UNCACHED
+from torchreel.errors import UntrustedError
+from torchreel.minifier.cases.case import Case
+from torchreel.minifier.export import refuse_untrusted
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.scripts.script import compile_form, graph_form
 from torchreel.replay import replay
 from torchreel.store import Store, queries
 
@@ -26,6 +34,17 @@ pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to ask"),
     pytest.mark.slow,
 ]
+_ON_STAND_IN = """
+import sys, torch, torch._inductor.config
+from tests.replay import devices
+from torchreel.replay.imposed.facts import Facts
+from torchreel.replay.imposed.torch_machine import imposed
+torch._inductor.config.compile_threads = 1
+with imposed(Facts(accelerator=devices.H200)):
+    open("repro.py", "w").write(sys.argv[1])
+    import runpy
+    runpy.run_path("repro.py", run_name="__main__")
+"""
 IDENTICAL = (
     "lowering_error", "mlp", "convolutions", "attention", "reductions", "flex", "cuda_graphs",
     "dynamic", "two_devices", "optimizer_step", "scaler", "float8", "conditions", "random_numbers",
@@ -81,12 +100,31 @@ def test_kernels_of_a_trusted_program_are_made_anew(stores: Path, name: str) -> 
     assert verdict.verdict == "identical", (verdict.detail, verdict.difference)
 
 
-def test_an_error_of_triton_is_reduced_without_a_gpu(stores: Path) -> None:
+def test_an_error_of_triton_is_reduced_without_a_gpu(stores: Path, tmp_path: Path) -> None:
     with Store.open(stores / "triton_error.db", write=True) as store:
         (compile,) = queries.compiles(store, 1)
         reduction = minify(store, compile, options=MinifyOptions(trust=True))
     assert (reduction.before_call_nodes, reduction.case.call_nodes) == (6, 1)
     assert reduction.signature.exception_types == ("CompilationError", "ValueError")
+    case = reduction.case
+    assert isinstance(case, Case)
+    with pytest.raises(UntrustedError):
+        refuse_untrusted(case, trust=False)
+    refuse_untrusted(case, trust=True)
+    for script in (
+        compile_form(case, reduction.signature, []),
+        graph_form(case, reduction.signature, []),
+    ):
+        assert "@triton.jit\ndef _crooked(" in script.text
+        done = subprocess.run(
+            [sys.executable, "-c", _ON_STAND_IN, script.text],
+            env={**os.environ, **UNCACHED, "PYTHONPATH": os.getcwd()},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "arange's range must be a power of 2" in done.stderr, done.stderr[-2000:]
 
 
 def test_a_failure_of_a_gpu_is_reduced_without_one(stores: Path) -> None:

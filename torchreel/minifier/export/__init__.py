@@ -32,6 +32,7 @@ from torchreel.minifier.export.story import (
 )
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.explanations import Explanation
+from torchreel.minifier.scripts import kernels
 from torchreel.minifier.scripts.script import (
     Script,
     compile_form,
@@ -197,7 +198,8 @@ def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) ->
 
 def refuse_untrusted(case: AnyCase, *, trust: bool) -> None:
     """Raise `UntrustedError` for code of a store, and `ForbiddenError` for a forbidden graph."""
-    if case.is_code and not trust:
+    calls_kernels = isinstance(case, Case) and any(kernels.called(case.graph))
+    if (case.is_code or calls_kernels) and not trust:
         raise UntrustedError(
             "The case is a program that came with the store: to check it runs its code. If you "
             "trust who made it, add --trust."

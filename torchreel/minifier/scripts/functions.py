@@ -20,6 +20,7 @@ from torchreel.formats.values import map_tree
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
 from torchreel.minifier.cases.graph_edits import users_of
 from torchreel.minifier.cases.side_effects import is_effectful
+from torchreel.minifier.scripts import kernels
 from torchreel.minifier.scripts.names import public_target, variables
 from torchreel.minifier.scripts.policies import Policies
 from torchreel.store.documents import spelling
@@ -216,7 +217,11 @@ class _Writer:
 
     def _higher_order(self, node: NodeDoc) -> Iterator[str]:
         targets.decode_target(node.target)
-        special = {"hop:while_loop": self._while_loop, "hop:flex_attention": self._flex_attention}
+        special = {
+            "hop:while_loop": self._while_loop,
+            "hop:flex_attention": self._flex_attention,
+            **dict.fromkeys(kernels.TARGETS, self._kernel),
+        }
         if node.target in special:
             yield from special[node.target](node)
             return
@@ -244,6 +249,16 @@ class _Writer:
     def _body(self, reference: Json) -> GraphDoc:
         """Return the body that an argument names."""
         return self.graph.modules[self.graph.by_name[str(as_object(reference).get("n"))].target]
+
+    def _kernel(self, node: NodeDoc) -> Iterator[str]:
+        """Write the call of a Triton kernel, with the grid of its first configuration."""
+        given = as_object(node.kwargs)
+        grid = self._argument(next(iter(_items(given.get("grid"))), {"t": [1, 1, 1]}))
+        call = f"{kernels.launcher(node)}({grid}, {self._argument(given.get('kwargs'))})"
+        if node.target == kernels.TARGETS[0]:
+            yield call
+        else:
+            yield from self._assigned(node, call)
 
     def _while_loop(self, node: NodeDoc) -> Iterator[str]:
         """Write a call of while_loop, which gets the carried values; bodies close over others."""

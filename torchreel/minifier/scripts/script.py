@@ -25,13 +25,21 @@ from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.resizing import resized_checkpoints
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.oracle.predicates import Predicate, parse_predicate
-from torchreel.minifier.scripts import distributed, graphs, measuring, operators, settings, sharing
+from torchreel.minifier.scripts import (
+    distributed,
+    graphs,
+    kernels,
+    measuring,
+    operators,
+    settings,
+    sharing,
+)
 from torchreel.minifier.scripts.functions import INDENT, Function, derived_sizes, function
 from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.minifier.scripts.measuring import measuring_lines, recompiling_lines
 from torchreel.minifier.scripts.names import variables
 from torchreel.minifier.scripts.policies import Policies
-from torchreel.minifier.scripts.validation.scripts import check_script, parsed
+from torchreel.minifier.scripts.validation.scripts import check_script, check_text, parsed
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
 from torchreel.torch_compat.operators.dispatcher import register_operators
@@ -194,11 +202,19 @@ def _assembled(
     Raises `UnsupportedError` for what a repro may not hold.
     """
     before = [*precautions(signature), *_set(case)]
-    parts = [*operators.definitions(case), *parts]
+    stubs = kernels.stubs(case)
+    parts = [*operators.definitions(case), stubs, *parts]
     body = "\n\n\n".join("\n".join(part) for part in [before, *parts] if part)
     head = [*comments(header), "", *_import_lines(body, case.imports, imports), *imports]
     gap = "\n\n" if before else "\n\n\n"
-    return check_script("\n".join(head) + gap + body + "\n", case.imports)
+    text = check_script("\n".join(head) + gap + body + "\n", case.imports)
+    if not stubs:
+        return text
+    code = kernels.definitions(case, by_number=bool(imports))
+    text = text.replace("\n".join(stubs), "\n".join(code), 1)
+    check_text(text)
+    parsed(text)
+    return text
 
 
 def with_header(script: Script, old: Sequence[str], new: Sequence[str]) -> Script:
