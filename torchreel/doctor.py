@@ -47,7 +47,7 @@ def examine(target: str | None = None) -> list[Finding]:
     return [
         _python(),
         _torch(),
-        _entry_point(),
+        entry_point(),
         _compiler(),
         _sandbox(),
         _store(target),
@@ -72,7 +72,7 @@ def _torch() -> Finding:
     return Finding("torch", "ok", f"{torch.version}, {known}")
 
 
-def _entry_point() -> Finding:
+def entry_point() -> Finding:
     """Check that `import torch` calls our entry point: `torchreel record` relies on it."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
         advice = "Unset it: torch then ignores the entry point that recording starts from."

@@ -28,6 +28,17 @@ def test_it_exits_as_the_program_does(run: Run, tmp_path: Path, status: int) -> 
     assert (tmp_path / "run.db").exists() == (status == 0)
 
 
+@pytest.mark.parametrize("status", [0, 1])
+def test_where_torch_does_not_call_the_recorder(
+    run: Run, tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = ["--", sys.executable, "-c", f"raise SystemExit({status})"]
+    said = "torch does not call torchreel (TORCH_DEVICE_BACKEND_AUTOLOAD=0). Unset it"
+    assert said not in run("record", "-o", tmp_path / "run.db", *program).err
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    assert said in run("record", "-o", tmp_path / "run.db", *program).err
+
+
 def test_a_script_that_is_not_there(run: Run, tmp_path: Path) -> None:
     """The store was made for the program: it goes again; one that was there is as it was."""
     program = ["--", sys.executable, tmp_path / "nosuch.py"]

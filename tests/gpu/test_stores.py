@@ -24,6 +24,7 @@ from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.scripts.script import compile_form, graph_form
 from torchreel.replay import replay
+from torchreel.replay.compare.causes import likely
 from torchreel.store import Store, queries
 
 pytestmark = [
@@ -134,3 +135,11 @@ def test_a_failure_of_a_gpu_is_reduced_without_one(stores: Path) -> None:
     assert reduction.status == "fixpoint"
     assert reduction.case.call_nodes == 1
     assert "cuda" in str(reduction.case.checkpoint.inputs)  # type: ignore[attr-defined]
+
+
+def test_a_replay_that_fails_is_said_before_versions(stores: Path) -> None:
+    with Store.open(stores / "mlp.db") as one, Store.open(stores / "lowering_error.db") as other:
+        recorded, replayed = queries.compiles(one, 1)[0], queries.compiles(other, 1)[0]
+        said = likely((one, recorded), (other, replayed), "")
+        assert said.startswith("the replay failed, which the recorded compile did not: ")
+        assert "did not" not in likely((other, replayed), (other, replayed), "")

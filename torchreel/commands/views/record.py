@@ -29,10 +29,33 @@ def end(target: str, known: int, ended: ProgramEnd) -> None:
                 notes = _report(target, known, notes, ended.status)
             if attempt.message:
                 notes.insert(0, f"what was recorded can't be read: {attempt.message}")
+        if not ended.is_recorded or is_empty(target, known):
+            notes[:0] = unattached()
         for note in notes[:_MOST_NOTES]:
             streams.say(f"torchreel: {note.removeprefix('torchreel').lstrip(': ')}", style="yellow")
         if (more := len(notes) - _MOST_NOTES) > 0:
             streams.say(f"torchreel: and {count(more, 'more loss', 'more losses')}.")
+
+
+def is_empty(target: str, known: int) -> bool:
+    """Return True if the recordings after number `known` have no compile."""
+    if not is_shared(target):
+        return False
+    with Store.open(target) as store:
+        new = [row for row in queries.recordings(store) if row.id > known]
+        return not any(queries.compiles(store, row.id) for row in new)
+
+
+def unattached() -> list[str]:
+    """Return why no program is recorded here, if torch does not call the recorder at all."""
+    from torchreel.doctor import entry_point
+
+    found = entry_point()
+    return (
+        []
+        if found.state == "ok"
+        else [f"torch does not call torchreel ({found.found}). {found.advice}"]
+    )
 
 
 def _report(target: str, known: int, notes: list[str], status: int) -> list[str]:

@@ -53,12 +53,15 @@ def _causes(
     yield from _killed(store, compile)
     if again is None:
         return
+    failure = queries.failure_of(other, again)
+    if failure is not None and queries.failure_of(store, compile) is None:
+        said = " ".join(failure.message.split())
+        yield f"the replay failed, which the recorded compile did not: {said:.200}"
     ours = queries.environment(store, compile.recording_id)
     theirs = queries.environment(other, again.recording_id)
     yield from _rows("version", VERSIONS, ours, theirs)
     yield from _rows("device", DEVICES, ours, theirs)
     yield from _config(recorded, (other, again))
-    failure = queries.failure_of(other, again)
     if failure is not None and failure.exception_type in ("ModuleNotFoundError", "ImportError"):
         yield f"missing package: {failure.message.splitlines()[0]:.200}"
     if first.startswith("nondeterminism."):
