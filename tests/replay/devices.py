@@ -75,6 +75,12 @@ PROGRAMS = {
             return F.layer_norm(F.gelu(x @ w), (512,)).relu().sum()
         compile(trains, x, w)
 """,
+    "constant": """
+        x = torch.empty(3, device="cuda", requires_grad=True)
+        def scales(x):
+            return (x.sin() * torch.tensor([1.0, 2.0, 3.0], device="cuda")).cos()
+        compile(scales, x)
+""",
     "lowering": """
         x = torch.empty(4, 8, device="cuda")
         def fails(x):

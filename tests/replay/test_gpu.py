@@ -45,7 +45,7 @@ def record(path: Path, accelerator: dict[str, Any], *names: str) -> None:
 @pytest.fixture(scope="module")
 def h200(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gpu") / "h200.db"
-    record(path, devices.H200, "training", "lowering")
+    record(path, devices.H200, "training", "lowering", "constant")
     return path
 
 
@@ -75,6 +75,16 @@ def test_a_gpu_compile_replays_to_the_same_triton_code(h200: Path) -> None:
         note.startswith("imposed: NVIDIA H200 (compute capability 9.0") for note in verdict.notes
     )
     assert any("the device itself would be needed" in note for note in verdict.notes)
+
+
+@needs_triton
+@without_gpu
+@pytest.mark.slow
+def test_a_constant_of_the_device_is_kept_for_the_backward(h200: Path) -> None:
+    with Store.open(h200, write=True) as store:
+        compile = compile_of(store, "scales")
+        assert compile.status == "ok"
+        assert replay(store, compile).verdict == "identical"
 
 
 @needs_triton

@@ -189,6 +189,7 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
     from torchreel.minifier.oracle.child.runners import run_case
     from torchreel.minifier.oracle.child.stages import Position
     from torchreel.replay.imposed import torch_machine
+    from torchreel.replay.imposed.device.answers import needs
     from torchreel.replay.imposed.facts import Facts
 
     def announce(position: Position) -> None:
@@ -200,11 +201,17 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
             pipe, ChildReport("invalid", None, "the case is not trusted", "decode").to_line()
         )
         os._exit(0)
+    needs_device = bool(_machine) and _runs(task)
+    on_device = needs_device and trust and _devices.reveal()
+    if needs_device and not on_device:
+        why = f"UnsupportedError: {needs(_machine)}"
+        _write_all(pipe, ChildReport("invalid", None, why, "decode").to_line())
+        os._exit(0)
     # Not in the parent: the threads of autograd for a device would not survive the fork.
     with (
         contextlib.nullcontext() if trust else torch_machine.without_other_programs(),
         contextlib.nullcontext()
-        if trust and _runs(task) and _machine and _devices.reveal()
+        if on_device
         else torch_machine.imposed(Facts(accelerator=_machine or None)),
     ):
         finding = run_case(task, announce)

@@ -7,6 +7,7 @@ this file changes.
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.utils._mode_utils import no_dispatch
 
 from torchreel import sandbox
 from torchreel.errors import UnsupportedError
@@ -41,7 +43,7 @@ def impose(stack: ExitStack, facts: Mapping[str, Json], left: list[str], *, run:
         mine = torch.cuda.get_device_name()
         left.append(f"the driver of {known.name}: this machine has its own GPU ({mine})")
     elif run:
-        raise UnsupportedError(_NEEDS_DEVICE.format(known.name) + _confined())
+        raise UnsupportedError(needs(facts))
     else:  # also where there is a GPU: it may be another one, and a confined child can't open it
         libraries.load(len(known.devices), attentions(facts.get(ATTENTION)))
         _impose_absent(stack, known)
@@ -60,13 +62,16 @@ _NEEDS_DEVICE = (
 )
 
 
-def _confined() -> str:
+def needs(facts: Mapping[str, Json]) -> str:
+    """Return a sentence on a failure that shows when code runs on the recorded device."""
+    said = _NEEDS_DEVICE.format(Known(facts).name)
     if not sandbox.is_confined():
-        return ""
-    return ". The sandbox gives no device to a replay: on a machine with a GPU, add --trust"
+        return said
+    return f"{said}. The sandbox gives no device to a replay: on a machine with a GPU, add --trust"
 
 
 # The facts of a device that are text; Inductor writes the others into kernels as they stand.
+_MOST_DEVICES = 64
 _TEXTS = frozenset({"name", "gcnArchName"})
 
 
@@ -83,6 +88,10 @@ class Known:
         self.devices = [_device(d) for d in devices if isinstance(d, Mapping)]
         current = facts.get("current")
         self.current = current if isinstance(current, int) else 0
+        if len(self.devices) > _MOST_DEVICES or not 0 <= self.current < max(len(self.devices), 1):
+            raise UnsupportedError(
+                f"there are 1 to {_MOST_DEVICES} GPUs, and one of them is current"
+            )
         found = facts.get("architectures")
         self.architectures = [str(one) for one in found] if isinstance(found, list) else []
         build = facts.get(BUILD)
@@ -138,6 +147,8 @@ def _answers(known: Known) -> dict[str, Any]:
 
 def _impose_absent(stack: ExitStack, known: Known) -> None:
     """Let `torch.cuda` answer as if the recorded device were here."""
+    # Imported now: where torch says that it is built for CUDA, they want names of such a build.
+    importlib.import_module("torch._dynamo.device_interface")
     generator = torch.Generator()
     state = torch.zeros(16, dtype=torch.uint8)
     found: dict[str, Any] = {
@@ -163,11 +174,24 @@ def _impose_absent(stack: ExitStack, known: Known) -> None:
     }
     for name, answer in found.items():
         _patch(stack, torch.cuda, name, answer)
+    _patch(stack, torch.storage._StorageBase, "clone", _cloned)
     forget_devices()
     # Generated code imports it; the code is loaded, and not run.
     _patch(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
     _patch(stack, torch._C, "_cuda_getDevice", lambda: known.current)
     _patch(stack, torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)
+
+
+_clone = torch.storage._StorageBase.clone
+
+
+def _cloned(storage: Any) -> Any:
+    """Return a copy of a storage: torch's own way makes none for CUDA in a build for the CPU."""
+    if storage.device.type != "cuda":
+        return _clone(storage)  # type: ignore[no-untyped-call]
+    with no_dispatch():
+        made = torch.empty(storage.nbytes(), dtype=torch.uint8, device=storage.device)
+        return made.untyped_storage().copy_(storage)
 
 
 def _impose_interface(stack: ExitStack, known: Known) -> None:

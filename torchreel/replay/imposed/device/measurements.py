@@ -7,7 +7,7 @@ here: configurations of a Triton kernel, which are measured where the program ru
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from torchreel.errors import UnsupportedError
@@ -56,7 +56,7 @@ class _Autotuned:
 
     def __init__(self, rows: list[Json]) -> None:
         self._rows = [
-            (str(row[0]), [pair for pair in row[1] if isinstance(pair, list) and len(pair) == 2])
+            (str(row[0]), [_time(pair) for pair in row[1]])
             for row in rows
             if isinstance(row, list) and len(row) == 2 and isinstance(row[1], list)
         ]
@@ -80,8 +80,17 @@ class _Autotuned:
         for number, (operator, pairs) in enumerate(self._rows):
             if operator == name:
                 del self._rows[number]
-                return [(str(choice), float(time)) for choice, time in pairs]
+                return pairs
         return []
+
+
+def _time(pair: Json) -> tuple[str, float]:
+    """Return the name of a choice and its milliseconds."""
+    match pair:
+        case [str(name), (int() | float()) as time] if not isinstance(time, bool):
+            with suppress(OverflowError):
+                return name, float(time)
+    raise UnsupportedError(f"the time of a choice is a number, found {pair!r:.80}")
 
 
 def _padding(rows: list[Json]) -> Callable[..., bool]:

@@ -55,6 +55,7 @@ struct Guard final : impl::NoOpDeviceGuardImpl<DeviceType::CUDA> {
 };
 
 struct Hooks final : at::CUDAHooksInterface {
+  void init() const override {}
   bool hasCUDA() const override { return true; }
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
@@ -62,6 +63,8 @@ struct Hooks final : at::CUDAHooksInterface {
   DeviceIndex deviceCount() const override { return devices; }
   DeviceIndex getCurrentDevice() const override { return current; }
   DeviceIndex current_device() const override { return current; }
+  bool isPinnedPtr(const void*) const override { return false; }
+  Allocator* getPinnedMemoryAllocator() const override { return GetAllocator(DeviceType::CPU); }
   // By these, a convolution is cuDNN's, which decides the strides of its result.
   bool hasCuDNN() const override { return true; }
   bool compiledWithCuDNN() const override { return true; }
@@ -103,78 +106,100 @@ struct Memory final : Allocator {
 Memory memory;
 constexpr DispatchKeySet KEYS(DispatchKey::CUDA);
 
-void use(std::optional<Device> device) {
-  if (device && device->index() >= 0) current = device->index();
-}
+// Makes a device the current one for a while, also where an exception ends it.
+class Current {
+ public:
+  Current() : before_(current) {}
+  ~Current() { current = before_; }
+  void use(std::optional<Device> device) {
+    if (!device || device->index() < 0) return;
+    TORCH_CHECK(device->index() < devices, "CUDA error: invalid device ordinal");
+    current = device->index();
+  }
+
+ private:
+  DeviceIndex before_;
+};
 
 at::Tensor empty(
     IntArrayRef size, std::optional<ScalarType> dtype, std::optional<Layout>,
     std::optional<Device> device, std::optional<bool>, std::optional<MemoryFormat> format) {
-  auto before = current;
-  use(device);
-  auto made =
-      at::detail::empty_generic(size, &memory, KEYS, at::dtype_or_default(dtype), format);
-  current = before;
-  return made;
+  Current on;
+  on.use(device);
+  return at::detail::empty_generic(size, &memory, KEYS, at::dtype_or_default(dtype), format);
 }
 
 at::Tensor empty_strided(
     IntArrayRef size, IntArrayRef stride, std::optional<ScalarType> dtype, std::optional<Layout>,
     std::optional<Device> device, std::optional<bool>) {
-  auto before = current;
-  use(device);
-  auto made = at::detail::empty_strided_generic(
+  Current on;
+  on.use(device);
+  return at::detail::empty_strided_generic(
       size, stride, &memory, KEYS, at::dtype_or_default(dtype));
-  current = before;
-  return made;
 }
 
 const at::Tensor& resize_(
     const at::Tensor& self, IntArrayRef size, std::optional<MemoryFormat> format) {
+  if (self.sizes() == size && !format) return self;
+  Current on;
+  on.use(self.device());
   auto* impl = self.unsafeGetTensorImpl();
-  impl->set_sizes_contiguous(size);
-  if (format && *format != MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
-  size_t bytes = impl->storage_offset() * self.itemsize() + self.numel() * self.itemsize();
+  // Raises for sizes that are none, before anything has changed.
+  size_t bytes = at::detail::computeStorageNbytesContiguous(
+      size, self.itemsize(), size_t(impl->storage_offset()));
   auto storage = impl->unsafe_storage();
   if (bytes > storage.nbytes()) {
     auto larger = memory.allocate(bytes);
-    if (storage.nbytes()) memory.copy_data(larger.get(), storage.data(), storage.nbytes());
+    if (larger.get() && storage.data())
+      memory.copy_data(larger.get(), storage.data(), storage.nbytes());
     storage.set_data_ptr_noswap(std::move(larger));
     storage.set_nbytes(bytes);
   }
+  impl->set_sizes_contiguous(size);
+  if (format && *format != MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
   return self;
 }
 
 // A call of an operator on the device, as one of the CPU's on the same memory.
 class Call {
  public:
-  at::Tensor to_host(const at::Tensor& tensor) {
-    if (!tensor.defined() || !tensor.is_cuda() || !tensor.has_storage()) return tensor;
-    for (auto& [there, here] : pairs_)
-      if (there.is_same(tensor)) return here;
-    auto& shared = storages_[tensor.storage().unsafeGetStorageImpl()];
+  explicit Call(bool is_view) : is_view_(is_view) {}
+
+  Storage to_host(const Storage& storage) {
+    auto& shared = storages_[storage.unsafeGetStorageImpl()];
     if (!shared) {
-      auto storage = tensor.storage();
+      DataPtr data(
+          storage.mutable_data(), new Storage(storage),
+          [](void* held) { delete static_cast<Storage*>(held); }, Device(DeviceType::CPU));
       shared = Storage(
-          Storage::use_byte_size_t(), storage.nbytes(),
-          DataPtr(storage.mutable_data(), Device(DeviceType::CPU)),
+          Storage::use_byte_size_t(), storage.nbytes(), std::move(data),
           GetAllocator(DeviceType::CPU), true);
       owners_[shared.unsafeGetStorageImpl()] = storage;
     }
-    auto here = wrapped(shared, DispatchKey::CPU, tensor);
-    pairs_.emplace_back(tensor, here);
+    return shared;
+  }
+
+  at::Tensor to_host(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.is_cuda() || !tensor.has_storage()) return tensor;
+    for (auto& pair : pairs_)
+      if (pair.there.is_same(tensor)) return pair.here;
+    auto& storage = tensor.storage();
+    bool lacks = storage.nbytes() > 0 && !storage.data() && !tensor._is_zerotensor();
+    TORCH_CHECK_WITH(
+        OutOfMemoryError, is_view_ || !lacks, "This machine had not the ", storage.nbytes(),
+        " bytes of a tensor of the recorded GPU.");
+    auto shared = to_host(storage);
+    auto here = wrapped(shared, tensor, BackendComponent::CUDABit, BackendComponent::CPUBit);
+    pairs_.push_back({tensor, here, shared.unsafeGetStorageImpl()});
     return here;
   }
 
   at::Tensor to_device(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage() || !tensor.is_cpu()) return tensor;
-    for (auto& [there, here] : pairs_)
-      if (here.is_same(tensor)) return there;
-    auto& storage = tensor.storage();
-    auto owner = owners_.find(storage.unsafeGetStorageImpl());
-    if (owner != owners_.end()) return wrapped(owner->second, DispatchKey::CUDA, tensor);
-    Storage moved(Storage::use_byte_size_t(), storage.nbytes(), moved_to(storage), &memory, true);
-    return wrapped(moved, DispatchKey::CUDA, tensor);
+    for (auto& pair : pairs_)
+      if (pair.here.is_same(tensor)) return pair.there;
+    return wrapped(
+        owner(tensor.storage()), tensor, BackendComponent::CPUBit, BackendComponent::CUDABit);
   }
 
   // Gives the device's tensors the sizes, and the memory, that the operator gave the host's.
@@ -182,36 +207,56 @@ class Call {
     for (auto& [key, here] : storages_) {
       auto& there = owners_[here.unsafeGetStorageImpl()];
       if (here.data() == there.data()) continue;
-      there.set_data_ptr_noswap(moved_to(here));
+      there.set_data_ptr_noswap(moved(here));
       there.set_nbytes(here.nbytes());
     }
-    for (auto& [there, here] : pairs_) {
+    for (auto& [there, here, given] : pairs_) {
+      auto* impl = there.unsafeGetTensorImpl();
+      if (here.storage().unsafeGetStorageImpl() != given)
+        impl->set_storage_keep_dtype(owner(here.storage()));
       bool same = there.sizes() == here.sizes() && there.strides() == here.strides() &&
           there.storage_offset() == here.storage_offset();
       if (!same)
-        there.unsafeGetTensorImpl()->set_sizes_and_strides(
-            here.sizes(), here.strides(), here.storage_offset());
+        impl->set_sizes_and_strides(here.sizes(), here.strides(), here.storage_offset());
     }
   }
 
  private:
-  static DataPtr moved_to(const Storage& storage) {
+  struct Pair {
+    at::Tensor there, here;
+    StorageImpl* given;
+  };
+
+  // The device's storage of the same memory.
+  Storage owner(const Storage& storage) {
+    auto found = owners_.find(storage.unsafeGetStorageImpl());
+    if (found != owners_.end()) return found->second;
+    Storage made(Storage::use_byte_size_t(), storage.nbytes(), moved(storage), &memory, true);
+    owners_[storage.unsafeGetStorageImpl()] = made;
+    kept_.push_back(storage);
+    return made;
+  }
+
+  static DataPtr moved(const Storage& storage) {
     return {
         storage.mutable_data(), new Storage(storage),
         [](void* held) { delete static_cast<Storage*>(held); }, Device(DeviceType::CUDA, current)};
   }
 
-  static at::Tensor wrapped(const Storage& storage, DispatchKey key, const at::Tensor& like) {
+  static at::Tensor wrapped(
+      const Storage& storage, const at::Tensor& like, BackendComponent from, BackendComponent to) {
+    // With the keys of `like`: what it is to autograd, conjugated, negated, a tensor of zeros.
+    auto keys = like.key_set().remove_backend(from) | DispatchKeySet(to);
     auto made = at::detail::make_tensor<TensorImpl>(
-        Storage(storage), DispatchKeySet(key), like.dtype());
+        TensorImpl::VIEW, Storage(storage), keys, like.dtype());
     made.unsafeGetTensorImpl()->set_sizes_and_strides(
         like.sizes(), like.strides(), like.storage_offset());
-    if (like.is_conj()) made._set_conj(true);
-    if (like.is_neg()) made._set_neg(true);
     return made;
   }
 
-  std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
+  bool is_view_;
+  std::vector<Pair> pairs_;
+  std::vector<Storage> kept_;
   std::unordered_map<StorageImpl*, Storage> storages_;
   std::unordered_map<StorageImpl*, Storage> owners_;
 };
@@ -233,19 +278,27 @@ IValue each_tensor(const IValue& value, Function change) {
   return value;
 }
 
+bool returns_view(const FunctionSchema& schema) {
+  return !schema.returns().empty() && schema.returns()[0].alias_info() &&
+      !schema.returns()[0].alias_info()->isWrite();
+}
+
 void run_on_host(const OperatorHandle& op, torch::jit::Stack* stack) {
-  Call call;
-  auto before = current;
-  const auto& arguments = op.schema().arguments();
+  const auto& schema = op.schema();
+  Call call(returns_view(schema));
+  Current on;
+  const auto& arguments = schema.arguments();
   const auto first = stack->size() - arguments.size();
   for (size_t n = 0; n < arguments.size(); ++n) {
     auto& value = (*stack)[first + n];
     value = each_tensor(value, [&](const at::Tensor& tensor) {
-      if (tensor.defined() && tensor.is_cuda()) use(tensor.device());
+      if (tensor.defined() && tensor.is_cuda()) on.use(tensor.device());
       return call.to_host(tensor);
     });
-    if (value.isDevice() && value.toDevice().is_cuda()) {
-      use(value.toDevice());
+    if (value.isStorage() && value.toStorage().device().is_cuda()) {
+      value = call.to_host(value.toStorage());
+    } else if (value.isDevice() && value.toDevice().is_cuda()) {
+      on.use(value.toDevice());
       value = Device(DeviceType::CPU);
     } else if (value.isGenerator() && value.toGenerator().device().is_cuda()) {
       value = IValue();
@@ -255,10 +308,9 @@ void run_on_host(const OperatorHandle& op, torch::jit::Stack* stack) {
   }
   op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack);
   call.finish();
-  const auto results = op.schema().returns().size();
+  const auto results = schema.returns().size();
   for (auto n = stack->size() - results; n < stack->size(); ++n)
     (*stack)[n] = each_tensor((*stack)[n], [&](const at::Tensor& x) { return call.to_device(x); });
-  current = before;
 }
 
 auto on_host() { return torch::CppFunction::makeFromBoxedFunction<&run_on_host>(); }
