@@ -33,6 +33,7 @@ pytestmark = [
         reason="GPU code is Triton: install torchreel[triton]",
     ),
     pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to ask"),
+    pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="they are torch 2.13's"),
     pytest.mark.slow,
 ]
 _ON_STAND_IN = """
@@ -67,7 +68,6 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="they are torch 2.13's")
 @pytest.mark.parametrize("name", IDENTICAL)
 def test_a_compile_of_a_gpu_is_identical_without_one(stores: Path, name: str) -> None:
     with Store.open(stores / f"{name}.db", write=True) as store:
@@ -92,7 +92,6 @@ def test_what_takes_the_device_is_refused(stores: Path, name: str) -> None:
     assert REFUSED[name] in verdict.detail
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="they are torch 2.13's")
 @pytest.mark.parametrize("name", ["triton_kernel", "triton_error"])
 def test_kernels_of_a_trusted_program_are_made_anew(stores: Path, name: str) -> None:
     with Store.open(stores / f"{name}.db", write=True) as store:

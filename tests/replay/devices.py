@@ -5,7 +5,15 @@ A program is recorded without a GPU: it finds the facts imposed, and its tensors
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+
+def _triton() -> str | None:
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return None
 
 
 def _facts(**device: object) -> dict[str, Any]:
@@ -20,7 +28,7 @@ def _facts(**device: object) -> dict[str, Any]:
         "toolkit": "13.0",
         "hip": None,
         "architectures": ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"],
-        "triton": "3.7.1",
+        "triton": _triton(),
     }
 
 

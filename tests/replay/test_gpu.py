@@ -92,7 +92,10 @@ def test_a_constant_of_the_device_is_kept_for_the_backward(h200: Path) -> None:
 @pytest.mark.slow
 def test_a_failure_on_a_gpu_is_reduced_without_one(h200: Path) -> None:
     with Store.open(h200, write=True) as store:
-        reduction = minify(store, compile_of(store, "fails"))
+        compile = compile_of(store, "fails")
+        if compile.status == "ok":
+            pytest.skip("this torch has no such bug")
+        reduction = minify(store, compile)
     assert reduction.status == "fixpoint"
     assert (reduction.before_call_nodes, reduction.case.call_nodes) == (7, 1)
     assert "cuda" in str(reduction.case.checkpoint.inputs)  # type: ignore[attr-defined]
@@ -123,7 +126,8 @@ def test_a_run_on_a_gpu_is_refused() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="triton is installed")
 def test_what_is_missing_is_named() -> None:
-    why, facts = r"pip install 'torchreel\[triton\]'", Facts(accelerator=devices.H200)
+    why = r"pip install 'torchreel\[triton\]'"
+    facts = Facts(accelerator={**devices.H200, "triton": "3.7.1"})
     with pytest.raises(UnsupportedError, match=why), imposed(facts):
         pass
 

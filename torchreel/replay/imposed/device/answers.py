@@ -163,6 +163,7 @@ def _impose_absent(stack: ExitStack, known: Known) -> None:
         "_exchange_device": lambda device: known.exchange(device),
         "_maybe_exchange_device": lambda device: known.exchange(device),
         "synchronize": lambda device=None: None,
+        "is_current_stream_capturing": lambda: False,
         "current_stream": lambda device=None: SimpleNamespace(cuda_stream=0),
         "memory_allocated": lambda device=None: 0,
         "mem_get_info": lambda device=None: (known.properties(device).total_memory,) * 2,
