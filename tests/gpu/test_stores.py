@@ -1,6 +1,6 @@
 """Replays here what was compiled on an H200.
 
-`h200.tar.xz` has a store of each of `programs`, by `record` with torch 2.13.0+cu130 and triton
+`h200.tar.xz` has a store of each of `programs` but one, by `record` with torch 2.13.0+cu130, triton
 3.7.1.
 """
 
