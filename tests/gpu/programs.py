@@ -419,7 +419,7 @@ def shared_memory() -> None:
         y = x.cos() * 3
         return kernels.greedy(y).relu() + 1
 
-    _say(fails(_random(512, 512)))
+    _say(fails(_random(256, 256)))
 
 
 @_failure

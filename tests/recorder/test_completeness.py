@@ -179,6 +179,8 @@ def test_a_triton_kernel_is_there_with_its_source(traces: dict[str, Traces]) -> 
             "arguments": ["x", "y"],
             "constants": {"BLOCK": 16, "n": 16},
             "configurations": [],
+            "key": [],
+            "names": {"tl": ["module", "triton.language"]},
         },
     )
     assert source.startswith("def double(x, y, n, BLOCK: tl.constexpr)")

@@ -13,16 +13,21 @@ from typing import Any
 from torchreel.store.documents.jsontypes import Json
 
 _PLAIN = (bool, int, float, str)
-_MOST_DEEP = 16
+_MOST = 256
 
 
-def names_of(kernel: Any, deep: int = 0) -> dict[str, Json]:
-    """Return the global names of a kernel (`triton.JITFunction`) that have a form here."""
+def names_of(kernel: Any, left: list[int] | None = None) -> dict[str, Json]:
+    """Return the global names of a kernel (`triton.JITFunction`) that have a form here.
+
+    `left` holds how many more there may be: kernels that call each other are written out.
+    """
+    left = [_MOST] if left is None else left
     function: FunctionType = kernel.fn
     found: dict[str, Json] = {}
     for name in sorted(set(function.__code__.co_names)):
-        if name in function.__globals__ and deep < _MOST_DEEP:
-            form = _form(function.__globals__[name], deep)
+        left[0] -= 1
+        if name in function.__globals__ and left[0] > 0:
+            form = _form(function.__globals__[name], left)
             if form is not None:
                 found[name] = form
     return found
@@ -32,10 +37,10 @@ def value_form(value: object) -> Json:
     """Return the form of an argument: itself if it is plain, else as that of a global name."""
     if value is None or type(value) in _PLAIN:
         return value  # type: ignore[return-value]
-    return _form(value, 0) or str(value)
+    return _form(value, [_MOST]) or str(value)
 
 
-def _form(value: Any, deep: int) -> Json:
+def _form(value: Any, left: list[int]) -> Json:
     if isinstance(value, ModuleType):
         return ["module", value.__name__]
     if type(value) in _PLAIN:
@@ -43,7 +48,7 @@ def _form(value: Any, deep: int) -> Json:
     if type(value).__name__ == "constexpr" and type(value.value) in _PLAIN:
         return ["constexpr", value.value]
     if hasattr(value, "src") and hasattr(value, "fn"):
-        return ["kernel", value.src, names_of(value, deep + 1)]
+        return ["kernel", value.src, names_of(value, left)]
     if type(value).__name__ == "dtype":
         return ["attribute", "triton.language", _dtype_name(value)]
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)

@@ -48,7 +48,8 @@ def _note(recorder: Recorder, node: Node) -> None:
             constants={name: value_form(value) for name, value in sorted(constants.items())},
             configurations=[str(config) for config in getattr(tuner, "configs", ())],
             key=[str(name) for name in getattr(tuner, "keys", ())],
-            names=names_of(kernel),
+            # Their values are the program's, as are the numbers in the source.
+            names={} if recorder.options.settings.redact == "all" else names_of(kernel),
         ),
         kernel.__name__,
         payload=kernel.src,
