@@ -19,7 +19,7 @@ import torch
 from tests.replay.programs import UNCACHED
 from torchreel.errors import UntrustedError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.export import refuse_untrusted
+from torchreel.minifier.export import ExportOptions, export, refuse_untrusted
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.scripts.script import compile_form, graph_form
@@ -127,13 +127,21 @@ def test_an_error_of_triton_is_reduced_without_a_gpu(stores: Path, tmp_path: Pat
         assert "arange's range must be a power of 2" in done.stderr, done.stderr[-2000:]
 
 
-def test_a_failure_of_a_gpu_is_reduced_without_one(stores: Path) -> None:
+def test_a_failure_of_a_gpu_is_reduced_without_one(stores: Path, tmp_path: Path) -> None:
     with Store.open(stores / "lowering_error.db", write=True) as store:
         (compile,) = queries.compiles(store, 1)
         reduction = minify(store, compile)
-    assert reduction.status == "fixpoint"
-    assert reduction.case.call_nodes == 1
-    assert "cuda" in str(reduction.case.checkpoint.inputs)  # type: ignore[attr-defined]
+        assert reduction.status == "fixpoint"
+        assert reduction.case.call_nodes == 1
+        assert "cuda" in str(reduction.case.checkpoint.inputs)  # type: ignore[attr-defined]
+        options = ExportOptions(directory=tmp_path, checks=1)
+        exported = export(store, compile, options)
+    assert exported.check.holds
+    assert exported.check.stands_in
+    assert exported.test is not None
+    assert exported.test.holds
+    said = (tmp_path / "issue.md").read_text()
+    assert "with a device that stands in for it: the same error, in 1 of 1 runs" in said
 
 
 def test_a_replay_that_fails_is_said_before_versions(stores: Path) -> None:

@@ -58,7 +58,8 @@ def report(address: str, exported: Exported, *, is_last: bool = True) -> int:
 def _company(exported: Exported) -> str:
     """Return a phrase on the packages that the script could import."""
     modules = " and ".join(map(visible, exported.imports))
-    return f"torch and {modules}" if modules else "torch alone"
+    company = f"torch and {modules}" if modules else "torch alone"
+    return f"{company} on a GPU that stands in" if exported.check.stands_in else company
 
 
 def _print_script(exported: Exported) -> None:

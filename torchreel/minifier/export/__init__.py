@@ -181,7 +181,14 @@ def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) ->
     judged_by_torch = story.signature.failure_class != "script"
     if "test" in options.formats and result.holds and judged_by_torch:
         options.say("running test_repro.py in a fresh process")
-        tested = check_as_test(script, story.signature, used, options.command, trust=options.trust)
+        tested = check_as_test(
+            script,
+            story.signature,
+            used,
+            options.command,
+            trust=options.trust,
+            accelerator=story.accelerator,
+        )
     machine = ""
     if "issue" in options.formats:
         options.say("asking torch.utils.collect_env about this machine")
@@ -258,6 +265,7 @@ def _checked(
         trust=options.trust,
         interpreter=options.interpreter,
         eager=eager,
+        accelerator=story.accelerator,
     )
     left = left_out(case) if isinstance(case, Case) and not result.holds else []
     if not left:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,8 +31,10 @@ from torchreel.minifier.scripts import sharing
 from torchreel.minifier.scripts.measuring import HOLDS
 from torchreel.minifier.search.similar import as_earlier
 from torchreel.releases.packages import foreign_packages, needed_packages
+from torchreel.replay.imposed.device import libraries
 from torchreel.replay.imposed.vector_isa import copy_probes
 from torchreel.sandbox import processes
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures import raised
 from torchreel.store.failures.raised import Denial, Raised
 from torchreel.store.failures.signature import (
@@ -100,6 +102,8 @@ class CheckResult:
     """The exception that ended it, as data."""
     timed_out: bool = False
     """True if it was ended for the time that it took."""
+    stands_in: bool = False
+    """True if a device stood in for the recorded GPU."""
     denied: bool = False
     """True if the sandbox kept it from something that it tried."""
 
@@ -114,6 +118,7 @@ def check(
     trust: bool = False,
     interpreter: Interpreter = HERE,
     eager: bool = False,
+    accelerator: Mapping[str, Json] | None = None,
 ) -> CheckResult:
     """Run a script in an empty directory and compare the error it shows with a signature.
 
@@ -122,20 +127,41 @@ def check(
     `imports` are modules of the user's that the script needs besides torch. Where a command of the
     user's is the judge, that is asked; it is never taken from the signature, which a store holds.
     `as_test`: the functions named `test_...` of the script are called, as pytest would.
-    `eager`: `torch.compile` does nothing.
+    `eager`: `torch.compile` does nothing. `accelerator`: facts of the recorded GPU, for a script
+    that finds none here: it is run once more with a device that stands in.
     """
     if signature.failure_class == "script":
         return _judged_by_command(script, signature, command)
+    request: dict[str, object] = {"as_test": as_test, "eager": eager}
+    found = _judged_in_a_process(script, signature, imports, request, trust, interpreter)
+    if found.holds or not any(text in found.message for text in _NO_DEVICE):
+        return found
+    if accelerator is not None and not interpreter.path:
+        request["accelerator"] = accelerator
+        again = _judged_in_a_process(script, signature, imports, request, trust, interpreter)
+        return replace(again, stands_in=True)
+    return replace(found, detail="it computes on a GPU, and this machine has none")
+
+
+def _judged_in_a_process(
+    script: str,
+    signature: Signature,
+    imports: Sequence[str],
+    more: Mapping[str, object],
+    trust: bool,
+    interpreter: Interpreter,
+) -> CheckResult:
     with tempfile.TemporaryDirectory(prefix="torchreel-check-") as folder:
         place = Path(folder)
-        path = place / "empty" / ("test_repro.py" if as_test else "repro.py")
+        path = place / "empty" / ("test_repro.py" if more["as_test"] else "repro.py")
         path.parent.mkdir()
         path.write_text(script, encoding="utf-8")
         report = place / "report.json"
-        request = _request(path, report, signature, imports, interpreter)
-        request |= {"as_test": as_test, "eager": eager}
+        request = _request(path, report, signature, imports, interpreter) | dict(more)
         if not trust:
             request |= _confinement(place, interpreter)
+        if "accelerator" in request:
+            _prepare_stand_in(place, request)
         status, output, timed_out = _run(place, request, interpreter)
         shown = _reported(report)
     denied = (
@@ -148,9 +174,15 @@ def check(
         why = f"it had not ended after {_SECONDS:.0f} s"
         return CheckResult(False, False, None, status, output, why, timed_out=True)
     found = _judged(signature, _observed(signature, seen, status, output), status, output)
-    if not found.holds and any(text in shown.message for text in _NO_DEVICE):
-        found = replace(found, detail="it computes on a GPU, and this machine has none")
     return replace(found, message=shown.message, chain=shown.chain)
+
+
+def _prepare_stand_in(place: Path, request: dict[str, object]) -> None:
+    """Let the process have the library of a device that stands in, and Triton's assembler."""
+    libraries.prepare(place)
+    request["root"] = str(Path(sandbox.__file__).parents[2])
+    if isinstance(programs := request.get("programs"), list):
+        programs += map(str, sandbox.gpu_compilers())
 
 
 def _judged_by_command(script: str, signature: Signature, command: Sequence[str]) -> CheckResult:
@@ -228,6 +260,9 @@ def _run(
     environment = {k: v for k, v in os.environ.items() if not _REMOVED.match(k)}
     if "folder" in request:
         environment |= _SETTINGS_CONFINED
+    if "accelerator" in request:
+        # A worker of Inductor's would have no device; the library is looked for in that folder.
+        environment |= {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TMPDIR": str(place)}
     environment |= {**_SETTINGS, "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor")}
     make = request["stage"] in NEEDS_KERNELS
     copy_probes(place / "inductor", make=make, python=interpreter.path, torch=interpreter.torch)

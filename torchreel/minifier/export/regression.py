@@ -7,11 +7,12 @@ ends its process, or that sets things for the whole of it, runs in a process of 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torchreel.minifier.export.check import CheckResult, check
 from torchreel.minifier.scripts.script import Script
 from torchreel.minifier.scripts.validation.scripts import check_program
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
 
 _IN_A_PROCESS = """{head}
@@ -58,13 +59,22 @@ def check_as_test(
     command: Sequence[str] = (),
     *,
     trust: bool = False,
+    accelerator: Mapping[str, Json] | None = None,
 ) -> CheckResult:
     """Return True if the test fails here, as the repro does: called without pytest, with torch
     alone.
 
     In a separate process, any end of the repro but a good one fails the test.
     """
-    found = check(text_of_test(script), signature, imports, command, as_test=True, trust=trust)
+    found = check(
+        text_of_test(script),
+        signature,
+        imports,
+        command,
+        as_test=True,
+        trust=trust,
+        accelerator=accelerator,
+    )
     seen = found.observed
     failed = seen is not None and seen.exception_types == ("AssertionError",)
     if script.test or not failed:

@@ -7,6 +7,7 @@ what it needs, may be imported too. What is the same error is judged by `check`.
 process confines itself, unless the store is trusted: what does it is unloaded again.
 """
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -40,9 +41,25 @@ def confine(request: dict[str, Any]) -> None:
     programs = tuple(map(Path, request["programs"]))
     sandbox.confine(sandbox.Confinement(Path(request["folder"]), programs))
     sys.path.remove(request["root"])
-    for name in set(sys.modules) - before:
+    # A device that stands in has to know that this process is confined.
+    unloaded = set() if "accelerator" in request else set(sys.modules) - before
+    for name in unloaded:
         if name.partition(".")[0] in request["hidden"]:
             del sys.modules[name]
+
+
+def stand_in(request: dict[str, Any]) -> Any:
+    """Have a device stand in for the recorded GPU, as long as what is returned is held."""
+    sys.path.insert(0, request["root"])
+    from torchreel.replay.imposed.facts import Facts
+    from torchreel.replay.imposed.torch_machine import imposed, without_other_programs
+
+    held = contextlib.ExitStack()
+    if "folder" in request:
+        held.enter_context(without_other_programs())
+    held.enter_context(imposed(Facts(accelerator=request["accelerator"])))
+    sys.path.remove(request["root"])
+    return held
 
 
 def loaded(path: str) -> Any:
@@ -99,6 +116,7 @@ def main() -> None:
     hidden = frozenset(request["hidden"]) - needed(request["imports"])
     if "folder" in request:
         confine(request)
+    held = stand_in(request) if "accelerator" in request else None
     sys.meta_path = [Filtered(sys.meta_path, hidden)]
     sys.argv = [request["script"]]
     try:
@@ -114,6 +132,7 @@ def main() -> None:
         with open(request["report"], "w") as file:
             json.dump(described(error, raised), file)
         raise
+    del held
 
 
 if __name__ == "__main__":

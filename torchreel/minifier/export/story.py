@@ -16,7 +16,9 @@ from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.storage.best_cases import best_case
 from torchreel.minifier.storage.other_failures import StoredOtherFailure
 from torchreel.releases.results import Survey
+from torchreel.replay.imposed.facts import facts_of
 from torchreel.store import Store, queries
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
 from torchreel.store.records import Compile, Failure, Reduction
 
@@ -40,6 +42,8 @@ class FailureSummary:
     bisection: Bisection | None = None
     releases: Survey | None = None
     """The results of the script under several releases of torch."""
+    accelerator: Mapping[str, Json] | None = None
+    """The facts of the recorded GPU."""
 
     @property
     def versions(self) -> dict[str, str]:
@@ -123,6 +127,7 @@ def summary_of_other_failure(store: Store, found: StoredOtherFailure) -> Failure
         frame=name if row.frame_name else "",
         environment=queries.environment(store, row.recording_id),
         before=found.case.call_nodes,
+        accelerator=facts_of(store, row).accelerator,
     )
 
 
@@ -139,4 +144,5 @@ def _story(
         before=before,
         reduction=reduction,
         other_failures=tuple(item.signature for item in caught),
+        accelerator=facts_of(store, compile).accelerator,
     )
