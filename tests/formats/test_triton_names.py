@@ -13,7 +13,7 @@ import triton.language as tl
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats.triton_names import names_of, value_form
-from torchreel.replay.child.triton_kernels import _kernel, _value
+from torchreel.replay.child.triton_kernels import _kernel, _value, define
 
 SIZE = tl.constexpr(16)
 HALF = 0.5
@@ -57,6 +57,21 @@ def test_arguments_come_back(value: object) -> None:
 def test_another_meaning_is_refused(form: object) -> None:
     with pytest.raises(UnsupportedError, match="does not say what it is"):
         _kernel("_inner", _inner.src, {"HALF": form})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        1,
+        {},
+        {"number": 0, "name": "f", "source": "def f(:", "function": "", "names": {}},
+        {"number": 0, "name": "f", "source": "def g(): pass", "function": "", "names": {}},
+        {"number": [], "name": "f", "source": "def f(): pass", "function": "f (x:1)", "names": 3},
+    ],
+)
+def test_a_crooked_row_is_a_sentence(row: object) -> None:
+    with pytest.raises(UnsupportedError, match="can't be made of its source"):
+        define([row])  # type: ignore[list-item]
 
 
 def test_a_module_that_is_no_part_of_triton_has_no_meaning_here() -> None:

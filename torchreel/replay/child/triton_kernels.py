@@ -24,6 +24,10 @@ _ALWAYS: Mapping[str, Json] = {
 """The meanings of these in a kernel where the event log does not say."""
 
 
+_CROOKED = (AttributeError, LookupError, NameError, SyntaxError, TypeError, ValueError)
+"""The errors of a row, or of a source, that is not what a recorder writes."""
+
+
 def define(rows: Json) -> set[int]:
     """Make kernels, under the numbers that nodes call them by; returns those numbers.
 
@@ -33,17 +37,32 @@ def define(rows: Json) -> set[int]:
 
     defined = set()
     for row in rows if isinstance(rows, list) else ():
-        number, constants = row["number"], row["constants_number"]
-        place = _PLACE.search(str(row["function"]))
-        file, line = (place[1], int(place[2])) if place else ("", 1)
-        kernel = _kernel(str(row["name"]), str(row["source"]), row["names"], file, line)
-        if row["configurations"]:
-            kernel = _tuned(kernel, row["configurations"], row["key"])
-        table.id_to_kernel[number] = kernel
-        table.kernel_to_id[kernel] = number
-        table.constant_args[constants] = {k: _value(v) for k, v in row["constants"].items()}
+        try:
+            number, kernel = row["number"], _described(row)
+            constants = {name: _value(form) for name, form in row["constants"].items()}
+            table.id_to_kernel[number] = kernel
+            table.kernel_to_id[kernel] = number
+            table.constant_args[row["constants_number"]] = constants
+        except (
+            AttributeError,
+            LookupError,
+            NameError,
+            SyntaxError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise UnsupportedError(
+                f"a Triton kernel can't be made of its source: {type(error).__name__}: {error}"
+            ) from error
         defined.add(number)
     return defined
+
+
+def _described(row: Mapping[str, Any]) -> Any:
+    place = _PLACE.search(str(row["function"]))
+    file, line = (place[1], int(place[2])) if place else ("", 1)
+    kernel = _kernel(str(row["name"]), str(row["source"]), row["names"], file, line)
+    return _tuned(kernel, row["configurations"], row["key"]) if row["configurations"] else kernel
 
 
 _PLACE = re.compile(r"\((.+):(\d{1,6})\)$")

@@ -60,7 +60,9 @@ def _row(store: Store, event: Event, fields: HopKernel, given: Mapping[str, Json
         "constants_number": given.get("constant_args_idx"),
         "name": event.name,
         "function": fields.function,
-        "source": store.read_blob(event.payload).decode() if event.payload else "",
+        "source": store.read_blob(event.payload).decode("utf-8", "replace")
+        if event.payload
+        else "",
         "constants": dict(fields.constants),
         "configurations": list(fields.configurations),
         "key": list(fields.key),
