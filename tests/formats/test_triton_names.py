@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("triton")
+import torch
 import triton
 import triton.language as tl
 
 from torchreel.errors import UnsupportedError
+from torchreel.formats.graphs import KERNELS
 from torchreel.formats.triton_names import names_of, value_form
+from torchreel.replay.child import restore
 from torchreel.replay.child.triton_kernels import _kernel, _value, define
 
 SIZE = tl.constexpr(16)
@@ -72,6 +77,27 @@ def test_another_meaning_is_refused(form: object) -> None:
 def test_a_crooked_row_is_a_sentence(row: object) -> None:
     with pytest.raises(UnsupportedError, match="can't be made of its source"):
         define([row])  # type: ignore[list-item]
+
+
+def test_a_kernel_of_a_store_runs_only_on_trust(tmp_path: Path) -> None:
+    """Its source is Python: a default argument runs where the function is defined."""
+    from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_mutation
+
+    canary = tmp_path / "canary"
+    source = f"def f(x=open({str(canary)!r}, 'w').close()): pass"
+    row: Any = {
+        "number": 0, "constants_number": 0, "name": "f", "function": "f (x.py:1)", "names": {},
+        "source": source, "configurations": [], "key": [], "constants": {},
+    }  # fmt: skip
+    graph = torch.fx.Graph()
+    graph.call_function(triton_kernel_wrapper_mutation, kwargs={"kernel_idx": 0})
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    doc: Any = SimpleNamespace(extra={KERNELS: [row]})
+    with pytest.raises(UnsupportedError, match="add --trust"):
+        restore._define_kernels(doc, module, trust=False)
+    assert not canary.exists()
+    restore._define_kernels(doc, module, trust=True)
+    assert canary.exists()
 
 
 def test_a_module_that_is_no_part_of_triton_has_no_meaning_here() -> None:
