@@ -131,7 +131,8 @@ def _launcher(name: str, row: Mapping[str, Json]) -> list[str]:
         return [f"def {name}(grid, arguments):", f"    {call}"]
     return [
         f"def {name}(grid, arguments):",
-        "    arguments = {k: v.clone() for k, v in arguments.items()}",
+        "    copied = {k: v.clone() for k, v in arguments.items() if isinstance(v, torch.Tensor)}",
+        "    arguments = {**arguments, **copied}",
         f"    {call}",
         "    return arguments",
     ]
