@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any
 
 import torch._dynamo
-from torch._dynamo import convert_frame, external_utils, guards
+from torch._dynamo import convert_frame, eval_frame, external_utils, guards
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.source import CallMethodItemSource
 from torch._dynamo.variables import functions
@@ -113,6 +113,16 @@ def order_of_entries(recorded: Sequence[tuple[str, str]]) -> AbstractContextMana
         return ask(entries, *args, **kwargs)
 
     return patched(convert_frame, _ASKED, asked)
+
+
+def void_entries(code: CodeType, recorded: Sequence[tuple[str, str]]) -> None:
+    """Make the entries of a cache void that were so when the frame was called.
+
+    One that is void only when Dynamo asks for the reasons has been checked before that.
+    """
+    void = dict(recorded)
+    for entry in eval_frame._debug_get_cache_entry_list(code) if any(void.values()) else ():
+        _void(entry, void.get(str(entry.compile_id), ""))
 
 
 _ASKED = "get_and_maybe_log_recompilation_reasons"

@@ -14,7 +14,7 @@ from dataclasses import fields
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from types import CellType, CodeType, FrameType, SimpleNamespace
+from types import CellType, CodeType, FrameType, FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -123,6 +123,15 @@ def _innermost(backend: object) -> object:
     while hasattr(backend, "_torchdynamo_orig_backend"):
         backend = backend._torchdynamo_orig_backend
     return backend.compiler_fn if isinstance(backend, torch._TorchCompileWrapper) else backend
+
+
+def identity_of(backend: object) -> tuple[int, str]:
+    """Return the id of the callable that the program gave, and its name where it is a function.
+
+    Code that was compiled for one backend is not used again for another one of the same name.
+    """
+    inner = _innermost(backend)
+    return id(inner), inner.__name__ if type(inner) is FunctionType else ""
 
 
 def forget_backends_of(module: str) -> None:

@@ -66,20 +66,29 @@ def unwrapped(tensor: torch.Tensor) -> tuple[torch.Tensor, list[Json]]:
         if level < 1:
             return tensor, []
         batched = functorch.is_batchedtensor(inner)
-        levels.append(
-            {"level": level, "bdim": functorch.maybe_get_bdim(inner) if batched else None}
-        )
+        found: dict[str, Json] = {
+            "level": level, "bdim": functorch.maybe_get_bdim(inner) if batched else None
+        }  # fmt: skip
+        if not batched and inner.requires_grad:
+            found["leaf"] = inner.is_leaf
+        levels.append(found)
         inner = functorch.get_unwrapped(inner)
     return inner, levels
 
 
 def wrapped(tensor: torch.Tensor, levels: Sequence[Json]) -> torch.Tensor:
     """Return a tensor that is wrapped as `unwrapped` found it; the levels have to be open."""
+    from torch._functorch.eager_transforms import enable_inplace_requires_grad
+
     for entry in reversed(levels):
         assert isinstance(entry, Mapping)
         level, bdim = int(str(entry["level"])), entry["bdim"]
         if bdim is None:
             tensor = torch._C._functorch._wrap_for_grad(tensor, level)
+            if "leaf" in entry:
+                with torch.enable_grad(), enable_inplace_requires_grad(True):
+                    tensor = tensor.requires_grad_()
+                    tensor = tensor if entry["leaf"] else tensor.clone()
         else:
             tensor = torch._C._functorch._add_batch_dim(tensor, int(str(bdim)), level)
     return tensor

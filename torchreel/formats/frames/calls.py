@@ -27,6 +27,10 @@ class FrameCall:
 
     backend: str = "inductor"
     """Its name in torch's registry, or `module:qualname`."""
+    backend_id: int = 0
+    """Tells it from others of this name in the process; 0 in a recording of an older version."""
+    backend_function: str = ""
+    """The name of the function that it is; '' for an object of a class."""
     options: list[Json] = field(default_factory=list)
     dynamic: bool | None = None
     fullgraph: bool = False
@@ -82,9 +86,12 @@ def encode_frame_call(code: CodeType, closure: object, backend: object, **call: 
     knows.
     """
     name, options = dynamo.backend_of(backend)
+    identity, function = dynamo.identity_of(backend)
     device, modes = dynamo.function_modes()
     return FrameCall(
         backend=name,
+        backend_id=identity,
+        backend_function=function,
         options=[config.encode_entry("inductor", k, v) for k, v in sorted(options.items())],
         dynamic=dynamo.dynamic_of(backend),
         error_on_graph_break=dynamo.errors_on_graph_break(),

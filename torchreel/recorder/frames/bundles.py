@@ -32,7 +32,7 @@ from typing import Any
 import cloudpickle
 
 from torchreel.errors import UnsupportedError
-from torchreel.recorder.frames import secrets
+from torchreel.recorder.frames import classes, secrets
 from torchreel.recorder.frames.patches import home_of, patches, qualname_of
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import REDACTED, Redactor
@@ -550,7 +550,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 self._notes.add_module(getattr(obj, "__module__", None))
                 self._add_owner(obj)
             elif issubclass(type(obj), type):
-                return _with_marks(obj, _with_qualname(obj, found))
+                return _with_marks(obj, classes.with_members(obj, found))
             return found  # what is not its own is left to pickle: classes and functions, by name
         if type(obj) is ModuleType:
             self._notes.add_module(obj.__name__)
@@ -566,7 +566,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if _has_own_state(obj) and (parts := _members_of(obj)) is not None:
                 return _with_token(obj, parts)
             reduce = self.dispatch_table.get(type(obj))
-            found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
+            with classes.leaving_no_slot_names(type(obj)):
+                found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
             return _with_token(obj, _without_new(obj, found))
         if (parts := _members_of(obj)) is not None:
             return _with_token(obj, parts)
@@ -679,17 +680,6 @@ def _without_known_globals(function: FunctionType, reduced: Any) -> Any:
     return make, arguments, (state, {**slots, "__globals__": {}}), *rest
 
 
-def _with_qualname(cls: type, reduced: Any) -> Any:
-    """Add to the reduce value of a class its `__qualname__`, which cloudpickle leaves out.
-
-    Guards name the class by it.
-    """
-    if len(reduced) < 3 or type(reduced[2]) is not tuple or type(reduced[2][0]) is not dict:
-        return reduced
-    function, arguments, (attributes, *others), *rest = reduced
-    return function, arguments, ({**attributes, "__qualname__": cls.__qualname__}, *others), *rest
-
-
 def _with_marks(obj: object, reduced: Any) -> Any:
     """Return the reduce value of a function or class with its marks for Dynamo (`allow_in_graph`).
 
@@ -746,9 +736,10 @@ def _has_own_state(obj: object) -> bool:
 
     A module's state may be the pickles of its parts, with their weights; and to pickle an FX module
     compiles its code anew, which Dynamo would see.  An optimizer's state lacks the wrapper that a
-    scheduler put around its `step`.
+    scheduler put around its `step`.  To read a module's state back adds members that it lacks while
+    its `__init__` has not been called.
     """
-    if _is_optimizer(obj):
+    if _is_optimizer(obj) or _is_uninitialised(obj):
         return True
     methods = [getattr(type(obj), name, None) for name in _STATES]
     homes = {method.__module__ for method in methods if type(method) is FunctionType}
@@ -768,6 +759,12 @@ def _members_of(obj: object) -> tuple[Any, ...] | None:
     if not isinstance(obj, torch.nn.Module) and not _is_optimizer(obj):
         return None
     return bare, (type(obj),), dict(vars(obj)), None, None, set_members
+
+
+def _is_uninitialised(obj: object) -> bool:
+    import torch
+
+    return issubclass(type(obj), torch.nn.Module) and "_modules" not in vars(obj)
 
 
 def _is_optimizer(obj: object) -> bool:

@@ -203,7 +203,7 @@ def _trace(
 ) -> None:
     from torchreel.replay import dynamo_names
     from torchreel.replay.accuracy.results import run_backward_as
-    from torchreel.replay.child.frames import SUBSTITUTE, backend_of, imposed, run, trace
+    from torchreel.replay.child.frames import SUBSTITUTE, Substitute, imposed, run, trace
     from torchreel.replay.compare.verdict import NOT_RESTORED
     from torchreel.torch_compat import aot, distributed, inductor
 
@@ -214,10 +214,11 @@ def _trace(
     told.notes += frame.notes
     _stand_in(step, told)
     function = frames.function(frame, step.compile_id)
-    backend = backend_of(call, request.imports)
-    if backend is None:
-        told.substitute = backend = SUBSTITUTE
+    backend = frames.backend(call, request.imports)
+    if isinstance(backend, Substitute):
+        told.substitute = SUBSTITUTE
     dynamo_names.make_source_of_nodes(step.source_of_nodes)
+    dynamo_names.void_entries(function.__code__, step.entries)
     with (
         imposed(call, step.compile_id, trust=request.trust) as left,
         nullcontext() if step.compile_cpp else inductor.without_cpp_compiler(),

@@ -39,14 +39,44 @@ SUBSTITUTE = "eager"
 """Compiles for a backend that can't be had: what Dynamo makes does not depend on it."""
 
 
+class Substitute:
+    """Stands for a backend that can't be had, under its name: Dynamo tells backends apart."""
+
+    def __init__(self, call: FrameCall) -> None:
+        self.told = f"<{call.backend.replace(':', '.')} object at {id(self):#x}>"
+        if call.backend_function:
+            self.__name__ = call.backend_function
+
+    def __str__(self) -> str:
+        return self.told
+
+    def __call__(self, module: Any, inputs: Any, **options: Any) -> Any:
+        """Compile as `SUBSTITUTE`."""
+        return dynamo.backend(SUBSTITUTE, {})(module, inputs)
+
+
 @dataclass
 class Frames:
-    """The code of the frames that this process has traced: a recompile is one of the same code."""
+    """The frames that this process has traced: a recompile is one of the same code.
+
+    What their guards refer to stays, for torch makes an entry void once an object of it is gone.
+    """
 
     codes: dict[int, CodeType] = field(default_factory=dict)
+    kept: list[LoadedFrame] = field(default_factory=list)
+    backends: dict[tuple[str, int], Any] = field(default_factory=dict)
+
+    def backend(self, call: FrameCall, imports: Sequence[str]) -> Any:
+        """Return the recorded backend, or a `Substitute`: the same for each frame that had it."""
+        key = call.backend, call.backend_id
+        if key not in self.backends:
+            found = backend_of(call, imports)
+            self.backends[key] = Substitute(call) if found is None else found
+        return self.backends[key]
 
     def function(self, frame: LoadedFrame, compile_id: str) -> FunctionType:
         """Return the function of a frame; its code is new for the first compile of a frame."""
+        self.kept.append(frame)
         found = CompileId.from_string(compile_id) if compile_id != UNNAMED else None
         number = found.frame_id if found is not None and found.frame_id is not None else -1
         own = frame.function

@@ -25,10 +25,12 @@ _NAMES = re.compile(
 _IDENTITIES = re.compile(
     r"(?P<before>"
     # ID_MATCH, TYPE_MATCH, FAKE_SCRIPT_TYPE_MATCH (torch/_dynamo/guards.py)
-    r"___check_(?:obj_id|type_id|fake_script_type)\(.*?, |"
+    r"__check_(?:obj_id|type_id|fake_script_type)\(.*?, |"
     r"___dict_version\(.*?\) == |"
-    r"data_ptr\(\) == )"
-    r"(?P<number>\d+)"
+    r"data_ptr\(\) == |"
+    # Of a backend (describe_backend in torch/_dynamo/guards.py).
+    r"\(id=(?=0x))"
+    r"(?P<number>(?:0x[0-9a-f]+)|\d+)"
 )
 # A set of classes or functions prints in the order of their addresses.
 _OBJECTS = re.compile(r"\{(?P<items><[^{}]*)\}")
@@ -120,7 +122,7 @@ class DynamoNormaliser:
         if not event.kind.startswith(_KINDS):
             return event.data
         data = self._value("", event.data)
-        return _without_repeats(data) if event.kind == Guard.kind else data
+        return _of_this_compile(event.name, data) if event.kind == Guard.kind else data
 
     def _value(self, key: str, value: Json) -> Json:
         if isinstance(value, Mapping):
@@ -179,19 +181,20 @@ def _resumed(name: str) -> str:
     return _RESUMES.sub(r"\1", name)
 
 
-def _without_repeats(data: Json) -> Json:
+def _of_this_compile(kind: str | None, data: Json) -> Json:
     """Return a guard that says each check once.
 
-    Some guards live as long as the process (`_guards_singleton`), and each compile adds to them.
+    Guards on the state of the process live as long as it does (`_guards_singleton`), and each
+    compile adds its check at the end.
     """
     if not isinstance(data, Mapping):
         return data
-    return {
-        key: list(dict.fromkeys(map(str, value)))
-        if key in ("code", "types") and isinstance(value, list)
-        else value
-        for key, value in data.items()
-    }
+    of_process = data.get("expression") == "" and kind != "SHAPE_ENV"
+    found = dict(data)
+    for key in ("code", "types"):
+        if isinstance(value := found.get(key), list):
+            found[key] = value[-1:] if of_process else list(dict.fromkeys(map(str, value)))
+    return found
 
 
 def _without_measures(data: Json) -> Json:

@@ -1,0 +1,145 @@
+"""Frames whose guards see classes, backends and the order of things, replayed from their bundles.
+
+The programs are in the form of PyTorch's own tests (test_functions, test_higher_order_ops).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchreel.replay.many import replay_all
+from torchreel.replay.replay import replay
+from torchreel.store import Store
+
+_BEGINNING = """
+import abc, dataclasses, functools, typing
+import numpy as np
+import torch, torch._dynamo.testing
+ones = torch.ones
+"""
+
+PROGRAMS = {
+    "the order of a class's members": """
+def names(x, o):
+    for name in type(o).__dict__.keys():
+        x = x + len(name)
+    return x
+def main():
+    class Plain:
+        z, a = 1, 2
+        def __init__(self): self.b = 4
+    class OfParameter(typing.Generic[typing.TypeVar("T")]):
+        z, a = 1, 2
+    class Abstract(abc.ABC):
+        z = 3
+        @abc.abstractmethod
+        def f(self): ...
+        b = 1
+    class Concrete(Abstract):
+        q, a = 2, 1
+        def f(self): return 7
+    @dataclasses.dataclass
+    class Data:
+        z: int = 1
+        a: int = 2
+    class Slots:
+        __slots__ = ("z", "a")
+        def __init__(self): self.z, self.a = 1, 2
+    for o in (Plain(), OfParameter(), Concrete(), Data(), Slots()):
+        before = list(vars(type(o)))
+        torch._dynamo.reset()
+        torch.compile(names, backend="eager")(ones(3), o)
+        assert list(vars(type(o))) == before, (before, list(vars(type(o))))
+""",
+    "a module before its __init__": """
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+    def forward(self, x):
+        return 2 * x
+def main():
+    torch.compile(lambda x: Scaled()(x), backend="eager")(ones(2))
+    torch.compile(Scaled, backend="eager")()
+""",
+    "classes of other compiles that stay": """
+def call(x, o):
+    return x + 1 if callable(o) else x
+def main():
+    f = torch.compile(call, backend="eager")
+    kept = []
+    for n in range(3):
+        class Here:
+            value = n
+            def __call__(self): return n
+        kept.append(Here())
+        f(ones(2), kept[-1])
+""",
+    "two backends of one class": """
+def add(x, dtype):
+    return x + np.iinfo(dtype).max
+def main():
+    counter = torch._dynamo.testing.CompileCounter()
+    f = torch.compile(add, backend=counter)
+    f(ones(2), np.dtype(int))
+    f(ones(2), np.dtype(np.int16))
+    torch.compile(add, backend=torch._dynamo.testing.CompileCounter())(ones(2), np.dtype(int))
+""",
+    "two backends of the program's": """
+class Backend:
+    def __call__(self, module, inputs): return module.forward
+def mine(module, inputs): return module.forward
+def add(x, n):
+    return x + n
+def main():
+    for backend in (mine, Backend(), Backend()):
+        f = torch.compile(add, backend=backend, dynamic=False)
+        f(ones(2), 1)
+        f(ones(2), 2)
+""",
+    "transforms in one compile after another": """
+def square(x):
+    return (x * x).sum()
+def main():
+    torch.compile(lambda x: torch.func.grad(square)(x), backend="eager")(ones(2))
+    torch.func.grad(torch.compile(square, backend="eager"))(ones(2))
+    torch._dynamo.reset()
+    torch.compile(lambda x: torch.func.grad(square)(x) + 1, backend="eager")(ones(2))
+""",
+    "a dict with a parameter as key": """
+def build(d, x):
+    d["a"] = x + 1
+    return d["b"]
+def main():
+    f = torch.compile(build, backend="eager")
+    f({"b": ones(2), torch.nn.Parameter(ones(1)): 3, "c": ones(2)}, ones(2))
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_frame_is_replayed_as_it_was(name: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"{_BEGINNING}{PROGRAMS[name]}main()\n")
+    target = tmp_path / "run.db"
+    environment = {**os.environ, "TORCHREEL": f"full:{target}", "TORCHREEL_FRAMES": "all"}
+    done = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    with Store.open(target, write=True) as store:
+
+        def one(compile, entry):  # type: ignore[no-untyped-def]
+            return replay(store, compile, entry, trust=True)
+
+        rows = list(replay_all(store, None, ("frame",), one))
+    assert rows
+    for row in rows:
+        verdict = row.verdict
+        told = (verdict.verdict, verdict.detail, verdict.difference)
+        assert told == ("identical", "", ""), row.compile.place
