@@ -665,3 +665,12 @@ def test_a_known_secret_is_taken_out_in_hex_and_base64(redactor: Redactor, befor
     for text in (base64.b64encode(data).decode(), urlsafe, data.hex(), quote(secret, safe="")):
         assert "<redacted>" in redactor.text(f"sent {text}.")
         assert text[4:-6] not in redactor.json([text])
+
+
+def test_a_directory_under_the_name_of_a_password_is_none(
+    redactor: Redactor, tmp_path: Path
+) -> None:
+    """PWD and OLDPWD are two: with them, the names of all files of the program went."""
+    redactor.learn([str(tmp_path), str(tmp_path / "none")])
+    assert "redacted" not in redactor.text(f"{tmp_path}/program.py").replace("none", "")
+    assert "redacted" in redactor.text(f"= {tmp_path / 'none'}")

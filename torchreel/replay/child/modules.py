@@ -108,7 +108,9 @@ def _difference(name: str, recorded: Mapping[str, Json]) -> str:
 
 
 def _source(name: str) -> str | None:
-    spec = importlib.util.find_spec(name)
+    # One that was made here, or by a program, has no spec, which `find_spec` refuses.
+    made = name in sys.modules and getattr(sys.modules[name], "__spec__", None) is None
+    spec = None if made else importlib.util.find_spec(name)
     try:
         return hashlib.sha256(Path(str(spec and spec.origin)).read_bytes()).hexdigest()
     except OSError:

@@ -31,6 +31,7 @@ from torchreel.events.nondeterminism import (
     TritonConfig,
     VectorISA,
 )
+from torchreel.events.output_graph import InstalledGlobal
 from torchreel.events.scalars import KnownAssert
 from torchreel.events.shape_env import ProducedGuards
 from torchreel.events.trace import TraceStrings
@@ -181,6 +182,7 @@ ON_REQUEST: Mapping[str, str] = {
 class Excuse:
     """An allowed difference: in events of a kind, of a name, in some stages.
 
+    A `name` with a `*` at its end is a beginning of names.
     `fields` are those of the event's data that may differ ('config.dynamic_shapes'); without any,
     the event as a whole may be there or not.
     """
@@ -194,7 +196,10 @@ class Excuse:
     def covers(self, event: Seen) -> bool:
         """Return whether it is about this event."""
         here = not self.stages or event.stage in self.stages
-        return here and event.kind == self.kind and self.name in ("", event.name)
+        named = self.name in ("", event.name) or (
+            self.name.endswith("*") and str(event.name).startswith(self.name[:-1])
+        )
+        return here and event.kind == self.kind and named
 
 
 FROM_CACHE = frozenset(
@@ -287,6 +292,8 @@ DEVICE = (
 BACKEND = (
     Excuse("backend", BackendCall.kind),
     Excuse("backend", BackendReturn.kind),
+    # The value is what the backend returned.
+    Excuse("backend", InstalledGlobal.kind, "__compiled_fn_*", fields=("value",)),
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from urllib.parse import quote
@@ -91,6 +92,8 @@ class KnownValues:
         if not _SHORTEST <= len(value) <= _LONGEST or value.startswith("<") or _MARK in value:
             return False
         if value in ("None", "True", "False") or (value in self._cleared and not lasting):
+            return False
+        if value.startswith("/") and os.path.exists(value):  # PWD is in all paths, and no password
             return False
         if len(value) > _PIECE or "\n" in value:
             pieces = _pieces(value)
