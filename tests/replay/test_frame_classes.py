@@ -110,6 +110,14 @@ def main():
     torch._dynamo.reset()
     torch.compile(lambda x: torch.func.grad(square)(x) + 1, backend="eager")(ones(2))
 """,
+    "a function with a cache": """
+def main():
+    @functools.lru_cache(maxsize=3)
+    def double(x):
+        return 2 * x
+    torch.compile(double, backend="eager")(ones(2))
+    torch.compile(lambda x: double(x) + 1, backend="eager")(ones(2))
+""",
     "a dict with a parameter as key": """
 def build(d, x):
     d["a"] = x + 1

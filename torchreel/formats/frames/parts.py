@@ -2,14 +2,16 @@
 
 Lives here: FX modules (their own `__reduce__` compiles them anew, and traces their code when it is
 loaded, with a tracer that may want more), tensors of wrapper subclasses (their values stay out),
-operators, weak references, contexts of an `autograd.Function`, process groups, meshes of devices,
-modules of a class of their own, and optimizers.  Not here: the pickle (`recorder.frames.bundles`),
-which names the functions of this module: they run while a bundle is loaded, which needs trust.
+operators, functions with a cache, weak references, contexts of an `autograd.Function`, process
+groups, meshes of devices, modules of a class of their own, and optimizers.  Not here: the pickle
+(`recorder.frames.bundles`), which names the functions of this module: they run while a bundle is
+loaded, which needs trust.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import operator
 import sys
@@ -56,6 +58,8 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     if type(obj).__name__ in _ITERATORS and type(obj).__module__ == "builtins":
         # By itself, each is pickled as the iterator of a list.
         return iterator_of, (type(obj).__name__, list(copy.copy(obj)))
+    if isinstance(obj, _CACHED):
+        return cached, (obj.__wrapped__, obj.cache_parameters())
     if type(obj) is weakref.ref:
         return weak, (obj(),)
     if (group := distributed.group_name_of(obj)) is not None:
@@ -66,6 +70,14 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     if (function := autograd.function_of_context(obj)) is not None:
         return autograd.new_context, (function, obj.needs_input_grad), dict(vars(obj))
     return None
+
+
+_CACHED = type(functools.lru_cache(len))
+
+
+def cached(function: Callable[..., object], parameters: Mapping[str, Any]) -> object:
+    """Return a function with an empty cache (`functools.lru_cache`)."""
+    return functools.lru_cache(**parameters)(function)
 
 
 _referred: list[object] = []
