@@ -20,6 +20,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from torchreel import python_source
 from torchreel.recorder.frames.secrets import is_installed
 from torchreel.torch_compat.operators.custom_operators import implementation
 
@@ -215,13 +216,13 @@ def _parsed(text: str) -> tuple[_Statement, ...]:
     if len(text) > _MOST_SOURCE:
         raise _Unknown
     lines = text.split("\n")
-    return tuple(_statement(node, lines) for node in ast.parse(text).body)
+    return tuple(_statement(node, lines) for node in python_source.parse(text).body)
 
 
 def _statement(node: ast.stmt, lines: list[str]) -> _Statement:
     first = _first_line(node)
     text = "\n".join(lines[first - 1 : node.end_lineno])
-    table = symtable.symtable(text, "module", "exec")
+    table = python_source.symbols(text)
     symbols = table.get_symbols()
     binds = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
     uses = {each.get_name() for each in symbols if each.is_referenced()}
@@ -248,7 +249,7 @@ def _around(file: str, line: int) -> SourceText | None:
         return None
     text = _text_of(file)
     try:
-        module = ast.parse(text) if len(text) <= _MOST_SOURCE else None
+        module = python_source.parse(text) if len(text) <= _MOST_SOURCE else None
     except (SyntaxError, ValueError, RecursionError):
         return None
     around = [

@@ -9,11 +9,11 @@ values of variables (`frames.secrets`).  Called by `redactor`, once for each fil
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from torchreel import python_source
 from torchreel.patterns import lazy_text
 from torchreel.recorder.redaction.known import name_strength
 from torchreel.recorder.redaction.known.name_strength import MAYBE, NOT, Strength
@@ -32,10 +32,6 @@ _READERS = frozenset({"open", "Path", "getenv", "get", "pop", "read", "isinstanc
 _VALUES = frozenset({"default", "value", "const"})
 """Arguments that hold the value where the argument before holds the name."""
 _COMPARES = lazy_text(r"(?i)compare|equal|check|verify|validate|matches")
-_WARNED = lazy_text(r"(?:0[xX][0-9a-fA-F_]*|\d[\d_.]*[jJ]?)(?:and|or|in|is|if|else|not|for)\b")
-_ESCAPE = lazy_text(r"(?s)\\(.)")
-_ESCAPED = frozenset("\n\r\\'\"abfnrtvxNuU0123")
-_BYTES = lazy_text(r"\b[rR]?[bB][rR]?['\"]")
 _SEEN = "torchreel_strength"
 """The attribute of a node that has the strength with which its texts were found."""
 _LONGEST = 1 << 19
@@ -57,8 +53,6 @@ class Texts(NamedTuple):
 def texts(source: str) -> Texts:
     """Return the texts of a program; none if it is no program."""
     found = Texts(set(), set())
-    has_bytes = _BYTES.search(source) is not None
-    source = _ESCAPE.sub(_doubled_in_bytes if has_bytes else _doubled, source)
     tree = _parsed(source)
     if tree is None:
         return found
@@ -81,23 +75,13 @@ def _text(node: ast.Constant) -> str:
 
 
 def _parsed(source: str) -> ast.Module | None:
-    """Return the tree of a source; None if it is too long, invalid, or makes the parser warn."""
-    if len(source) > _LONGEST or _WARNED.search(source):
+    """Return the tree of a source; None if it is too long or invalid."""
+    if len(source) > _LONGEST:
         return None
     try:
-        return ast.parse(source)
+        return python_source.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-
-
-def _doubled(escape: re.Match[str]) -> str:
-    """Return an escape, its backslash doubled if Python does not know it: the parser would warn."""
-    return escape[0] if escape[1] in _ESCAPED else "\\" + escape[0]
-
-
-def _doubled_in_bytes(escape: re.Match[str]) -> str:
-    """Return the same for text that may be bytes, which have no names of characters."""
-    return "\\" + escape[0] if escape[1] in "NuU" else _doubled(escape)
 
 
 def _spelled(node: ast.Constant, lines: Sequence[bytes]) -> Iterator[str]:
