@@ -118,6 +118,66 @@ def main():
     torch.compile(double, backend="eager")(ones(2))
     torch.compile(lambda x: double(x) + 1, backend="eager")(ones(2))
 """,
+    "functions that share a variable": """
+def main():
+    n, k = ones(2), 0
+    def add(x):
+        nonlocal n, k
+        n, k = n + x, k + 1
+        return n
+    def get(x):
+        return n * 2 + k
+    def fn(f, g, x):
+        y = f(x) + g(x)
+        torch._dynamo.graph_break()
+        return y + n
+    torch.compile(fn, backend="eager")(add, get, ones(2))
+    torch.compile(lambda x: add(x) + get(x), backend="eager")(ones(2))
+    class Number:
+        def __init__(self, value):
+            super().__init__()
+            self.value = value
+        def __add__(self, other):
+            return Number(self.value + other.value)
+    def total(a, b):
+        return (Number(a) + Number(b)).value
+    torch.compile(total, backend="eager")(ones(2), ones(2))
+    def even(x, i): return x if i == 0 else odd(x + 1, i - 1)
+    def odd(x, i): return x if i == 0 else even(x * 2, i - 1)
+    torch.compile(even, backend="eager")(ones(2), 5)
+""",
+    "a class of named tuples": """
+def main():
+    class Pair(typing.NamedTuple):
+        a: torch.Tensor
+        b: torch.Tensor
+    class Named(Pair):
+        pass
+    def build(x):
+        return Named(a=x + 1, b=x)
+    torch.compile(build, backend="eager")(ones(2))
+""",
+    "arrays with strides": """
+def main():
+    f = torch.compile(lambda a: [row + 1 for row in a], backend="eager", dynamic=False)
+    for a in (np.ones((2, 3)).T, np.broadcast_to(np.ones(3), (2, 3)), np.ones((4, 4))[::2, ::2]):
+        f(a)
+""",
+    "a function that chooses guards": """
+def main():
+    keep = {"TENSOR_MATCH"}
+    options = {"guard_filter_fn": lambda entries: [e.guard_type in keep for e in entries]}
+    f = torch.compile(lambda x, n: x + n, backend="eager", options=options)
+    f(ones(2), 1)
+    f(ones(3), 1)
+    options = {"guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe}
+    torch.compile(lambda x: 2 * x, backend="eager", options=options)(ones(2))
+""",
+    "sources named as dynamic": """
+def main():
+    with torch.compiler.config.patch(dynamic_sources="L['x']"):
+        torch.compile(lambda x: x * x, backend="aot_eager")(ones(2))
+""",
     "a dict with a parameter as key": """
 def build(d, x):
     d["a"] = x + 1

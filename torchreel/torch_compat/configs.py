@@ -9,10 +9,11 @@ from types import ModuleType
 
 
 def config_modules() -> dict[str, ModuleType]:
-    """Return the four configuration modules whose entries decide a compile."""
+    """Return the configuration modules whose entries decide a compile."""
     import torch._dynamo.config
     import torch._functorch.config
     import torch._inductor.config
+    import torch.compiler.config
     import torch.fx.experimental._config
 
     return {
@@ -20,6 +21,7 @@ def config_modules() -> dict[str, ModuleType]:
         "functorch": torch._functorch.config,
         "inductor": torch._inductor.config,
         "fx": torch.fx.experimental._config,
+        "compiler": torch.compiler.config,
     }
 
 

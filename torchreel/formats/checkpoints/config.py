@@ -1,6 +1,6 @@
 """The configuration that decided a compile: entries that differ from their defaults.
 
-Lives here: capture and restoration of the four config modules.  Not here: options of one
+Lives here: capture and restoration of the config modules.  Not here: options of one
 `torch.compile` call (`checkpoints`), state that is no config (`ambient`).
 
 An entry whose value names a command, a path, a library or code is recorded but not `portable`: it
@@ -30,11 +30,20 @@ _OUTSIDE = lazy_text(
 )
 _WORD = lazy_text(r"[\w.,:+-]{0,64}")
 # Entries that say how a process works, not what it compiles; each process has its own.
-_PROCESS = frozenset({"inductor.worker_log_path", "inductor.compile_threads"})
+_PROCESS = frozenset(
+    {
+        "inductor.worker_log_path", "inductor.compile_threads", "compiler.job_id",
+        "compiler.pgo_extra_read_key", "compiler.pgo_extra_write_key",
+    }
+)  # fmt: skip
+# Sources and values by which torch chooses symbols: it compares names with them.
+_PATTERNS = frozenset(
+    {"compiler.dynamic_sources", "compiler.dynamic_values", "compiler.unbacked_sources"}
+)
 
 
 def encode_config() -> list[Json]:
-    """Return every non-default entry of the dynamo, functorch, inductor and fx configs."""
+    """Return every entry of a config module that is not the default."""
     return [
         encode_entry(module, key, value)
         for module, config in configs.config_modules().items()
@@ -57,6 +66,8 @@ def is_portable(module: str, key: str, tree: Json) -> bool:
     """Return whether restoring an entry can neither run, open nor reach anything."""
     if f"{module}.{key}" in _PROCESS:
         return False
+    if f"{module}.{key}" in _PATTERNS and isinstance(tree, str):
+        return True
     nowhere = tree is None or isinstance(tree, (bool, int))  # None: no such pass, no such path
     return _is_inert(tree) and (nowhere or _OUTSIDE.search(key) is None)
 

@@ -32,7 +32,7 @@ from typing import Any
 import cloudpickle
 
 from torchreel.errors import UnsupportedError
-from torchreel.recorder.frames import classes, secrets
+from torchreel.recorder.frames import cells, classes, secrets
 from torchreel.recorder.frames.patches import home_of, patches, qualname_of
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import REDACTED, Redactor
@@ -453,6 +453,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._held: list[object] = []
         self._globals: dict[int, tuple[str, str, int]] = {}
         self._of_code: set[bytes] = set()
+        self._cells = cells.Cells()
         self._deadline = time.monotonic() + LONGEST
 
     def persistent_id(self, obj: object) -> _Persistent | None:
@@ -515,10 +516,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 self._notes.pairs.update((key, text) for text in secrets.texts(value))
 
     def _look_at_function(self, function: FunctionType) -> None:
-        code, cells = function.__code__, function.__closure__ or ()
+        code, closure = function.__code__, function.__closure__ or ()
         self._notes.add_code(code)
         self._notes.constants.update(secrets.of_code(code))
-        self._look(zip(code.co_freevars, map(_content, cells), strict=False))
+        self._look(zip(code.co_freevars, map(_content, closure), strict=False))
         defaults = function.__defaults__ or ()
         names = code.co_varnames[: code.co_argcount]
         self._look(zip(names[len(names) - len(defaults) :], defaults, strict=True))
@@ -533,7 +534,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._globals[id(arguments[1])] = kind, str(name) if name is not None else "", id(scope)
         if known and name != "__main__":
             self._add_owner(sys.modules[str(name)])
-        return arguments
+        return *arguments[:-1], self._cells.of(function)
 
     def reducer_override(self, obj: Any) -> Any:
         """Do as cloudpickle does; an object that refuses is replaced and named."""
@@ -541,6 +542,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return dict, (self._attributes(),)
         if type(obj) is _Operators:
             return list, (self._operators(),)
+        if type(obj) is cells.EmptyCell:
+            return cells.made, (obj.token, obj.name)
+        if type(obj) is CellType:
+            return self._cells.reduced(obj)
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
             self._look_at_function(obj)
@@ -802,8 +807,10 @@ def _without_culprits(
     }
     if isinstance(module, str) and vars(sys.modules.get(module, sys)) is function.__globals__:
         notes.scopes.add(id(scope))
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    closure = tuple(CellType(kept(f"closure {name}", _content(cell))) for name, cell in cells)
+    pairs = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    closure = tuple(
+        _cell_with(cell, kept(f"closure {name}", _content(cell))) for name, cell in pairs
+    )
     arguments = {
         name: kept(f"argument {name}", value) for name, value in content["arguments"].items()
     }
@@ -813,6 +820,11 @@ def _without_culprits(
         "function": FunctionType(code, scope, code.co_name, None, closure),
         "arguments": arguments,
     }
+
+
+def _cell_with(cell: CellType, content: object) -> CellType:
+    """Return the cell if this is its content, so that it stays shared; else a new one."""
+    return cell if content is _content(cell) else CellType(content)
 
 
 def _names(code: CodeType) -> Iterator[str]:

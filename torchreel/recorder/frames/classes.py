@@ -10,7 +10,7 @@ import abc
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic
+from typing import Any, Generic, get_origin
 
 
 def with_members(cls: type, reduced: Any) -> Any:
@@ -51,7 +51,13 @@ def _with_order(
 
 
 def _is_watched(cls: type) -> bool:
-    """Return True if a base class looks at each new class; `Generic` does, at its bases."""
+    """Return True if something looks at each new class; `Generic` does, at its bases alone.
+
+    `typing.NamedTuple` is a base that makes a class of its annotations.
+    """
+    named = vars(cls).get("__orig_bases__", ())
+    if not all(issubclass(type(one), type) or get_origin(one) for one in named):
+        return True
     bases = (base for base in cls.__mro__[1:-1] if base is not Generic)
     return any("__init_subclass__" in vars(base) for base in bases)
 

@@ -218,10 +218,21 @@ def _make(recorder: Recorder, call: Call, *, whole: bool) -> Bundle:
     )
     document = _call(call, frame).to_json()  # looks at the function modes, which are off below
     known = {"resume": resume_metadata(frame.code), "traced": traced_module(frame.code)}
+    guard_filter = _guard_filter(call)
     redactor = recorder.event_log.redactor
     with torch._C.DisableTorchFunction():
         resumed = _resumed(frame) if whole else None
+        if guard_filter is not None:
+            more = {**known, "guard_filter": guard_filter}
+            made = make(frame, _describer(), redactor, document, more, resumed)
+            if made.data is not None:
+                return made
         return make(frame, _describer(), redactor, document, known, resumed)
+
+
+def _guard_filter(call: Call) -> object:
+    """Return the function of the program that chooses among the guards; None if there is none."""
+    return getattr(call.argument(9, "hooks"), "guard_filter_fn", None)
 
 
 def _resumed(frame: Frame) -> Frame | None:
@@ -248,14 +259,13 @@ def _resumed(frame: Frame) -> Frame | None:
 def _call(call: Call, frame: Frame) -> FrameCall:
     from torchreel.formats.frames.calls import encode_frame_call
 
-    hooks = call.argument(9, "hooks")
     return encode_frame_call(
         frame.code,
         frame.closure,
         call.argument(5, "compiler_fn"),
         fullgraph=bool(call.argument(6, "one_graph")),
         export=bool(call.argument(7, "export")),
-        filtered=getattr(hooks, "guard_filter_fn", None) is not None,
+        filtered=_guard_filter(call) is not None,
     )
 
 
@@ -295,4 +305,9 @@ def _describer() -> Describe:
 
 
 def _array(value: Any) -> Json:
-    return {"k": "array", "dtype": str(value.dtype), "size": [int(n) for n in value.shape]}
+    found: dict[str, Json] = {
+        "k": "array", "dtype": str(value.dtype), "size": [int(n) for n in value.shape]
+    }  # fmt: skip
+    if not value.flags.c_contiguous:
+        found["strides"] = [int(n) for n in value.strides]
+    return found

@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 _MODULES = {
     "inductor": "torch._inductor.config", "dynamo": "torch._dynamo.config",
     "functorch": "torch._functorch.config", "fx": "torch.fx.experimental._config",
+    "compiler": "torch.compiler.config",
 }  # fmt: skip
 """Modules of settings by the names that entries have."""
 _FUNCTIONS = ("torch", "torch.nn", "torch.nn.functional")

@@ -58,6 +58,8 @@ class LoadedFrame:
     """The call that it goes on with after a graph break; None for any other function."""
     levels: Mapping[int, Sequence[Json]] = field(default_factory=dict)
     """By the id of a tensor: the levels of functorch transforms that it was wrapped in."""
+    guard_filter: Callable[..., Any] | None = None
+    """The function of the program that chooses among the guards, if there is one."""
     patches: Sequence[Patch] = ()
     """Members of modules and classes that the program had changed."""
 
@@ -286,9 +288,23 @@ def _array(description: Json) -> object | None:
     import numpy
 
     try:
-        return numpy.ones(description["size"], str(description["dtype"]))  # type: ignore[arg-type]
+        whole = numpy.ones(description["size"], str(description["dtype"]))  # type: ignore[arg-type]
+        return whole if "strides" not in description else _strided(whole, description["strides"])
     except (TypeError, ValueError, KeyError) as error:
         raise UnsupportedError(f"An array of the frame can't be made: {error}.") from error
+
+
+def _strided(whole: Any, strides: Any) -> Any:
+    """Return an array of ones with these strides, in bytes; raises ValueError for others."""
+    import numpy
+
+    if len(strides) != whole.ndim or any(n % whole.itemsize for n in strides):
+        raise ValueError(f"strides {strides!r:.80} of an array of {whole.dtype}")
+    reach = [(n - 1) * stride for n, stride in zip(whole.shape, strides, strict=True)]
+    low, high = sum(n for n in reach if n < 0), sum(n for n in reach if n > 0)
+    space = numpy.ones((high - low) // whole.itemsize + 1, whole.dtype)
+    start = space[-low // whole.itemsize :]
+    return numpy.lib.stride_tricks.as_strided(start, whole.shape, strides)
 
 
 _MOVED = {
@@ -358,7 +374,10 @@ def _frame(
     levels = _levels(bundle.document, tensors)
     changed, more = _patches_of(bundle)
     notes = (*notes, *more)
-    return LoadedFrame(*_called(content), bundle.missing, notes, *known, resumed, levels, changed)
+    return LoadedFrame(
+        *_called(content), bundle.missing, notes, *known, resumed, levels,
+        content.get("guard_filter"), changed,
+    )  # fmt: skip
 
 
 def _levels(document: bytes, tensors: Sequence[object]) -> dict[int, Sequence[Json]]:

@@ -213,6 +213,10 @@ def _trace(
     frame = _loaded(bundle)
     told.notes += frame.notes
     _stand_in(step, told)
+    if call.filtered and frame.guard_filter is None:
+        raise UnsupportedError(
+            "a function of the program's chose among the guards, and is not in the bundle"
+        )
     function = frames.function(frame, step.compile_id)
     backend = frames.backend(call, request.imports)
     if isinstance(backend, Substitute):

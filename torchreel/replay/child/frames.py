@@ -97,8 +97,6 @@ def unsupported(call: FrameCall) -> str:
     """Return the reason why a call can't be made again; '' if it can."""
     if call.export:
         return "the frame was traced by torch.export, not by torch.compile"
-    if call.filtered:
-        return "a function of the program's chose among the guards, and is not in the bundle"
     if call.modes:
         return f"torch function modes were active that have no portable form: {call.modes}"
     if call.transforms and not call.levels:
@@ -147,7 +145,7 @@ def trace(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: 
         dynamo_names.compile_only(function.__code__),
         contextlib.suppress(dynamo_names.TracingStopped),
     ):
-        _call(compiled(function, call, backend), frame)
+        _call(compiled(function, call, backend, frame.guard_filter), frame)
 
 
 def run(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: Any) -> object:
@@ -155,7 +153,7 @@ def run(function: FunctionType, frame: LoadedFrame, call: FrameCall, backend: An
     if call.exported:
         return function(*frame.args, **frame.kwargs)
     set_seen_sizes(call.sizes, function.__code__, function.__closure__)
-    return _call(compiled(function, call, backend), frame)
+    return _call(compiled(function, call, backend, frame.guard_filter), frame)
 
 
 def _call(function: Callable[..., Any], frame: LoadedFrame) -> object:
@@ -166,12 +164,19 @@ def _call(function: Callable[..., Any], frame: LoadedFrame) -> object:
     return function(*args, **kwargs)
 
 
-def compiled(function: FunctionType, call: FrameCall, backend: Any) -> Callable[..., Any]:
+def compiled(
+    function: FunctionType,
+    call: FrameCall,
+    backend: Any,
+    guard_filter: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
     """Return `function` wrapped by `torch.compile`, with the arguments of the recorded call."""
     options: dict[str, Any] = {
         str(entry["key"]): values.decode_value(entry["value"], _no_leaf)  # type: ignore[call-overload,index]
         for entry in (call.options if backend == "inductor" else ())
     }
+    if guard_filter is not None:
+        options["guard_filter_fn"] = guard_filter
     with dynamo_names.compiled_itself():
         wrapped: Callable[..., Any] = _COMPILE(
             function,
