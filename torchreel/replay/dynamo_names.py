@@ -18,6 +18,7 @@ from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.source import CallMethodItemSource
 from torch._dynamo.variables import functions
 from torch._guards import TracingContext, tracing
+from torch._logging import structured
 from torch._subclasses.fake_tensor import FakeTensorConverter
 
 from torchreel.formats import sources, symbols
@@ -165,6 +166,22 @@ def item_values(known: Sequence[tuple[Json, Json]]) -> Iterator[None]:
         yield
     finally:
         FakeTensorConverter.from_real_tensor = convert  # type: ignore[method-assign]
+
+
+class _Written(set[str]):
+    """The generated files that a process has written to its trace: all but a few."""
+
+    def __init__(self, left: Sequence[str]) -> None:
+        super().__init__()
+        self._left = frozenset(left)
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self._left or super().__contains__(name)
+
+
+def files_written(now: Sequence[str]) -> AbstractContextManager[None]:
+    """Let torch write these generated files to its trace, and no others: they were written."""
+    return patched(structured, "DUMPED_FILES", _Written(now))
 
 
 _NODES_SOURCE = TorchName(

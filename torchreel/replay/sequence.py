@@ -296,6 +296,9 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
             name for row in group.rows for name in pattern_libraries.traced(store, row)
         ],
         source_of_nodes=not _guards_on(store, group, SOURCE_GUARD),
+        written=[
+            event.name for row in group.rows for event in queries.events(store, row, "dump_file")
+        ],
         operators=operators_called(store, group.rows),
     )
 

@@ -60,6 +60,8 @@ class SequenceStep:
     """Libraries of patterns that Inductor traced in this very compile."""
     source_of_nodes: bool = False
     """True if an earlier compile had made the source of pytree's classes, and has its guard."""
+    written: Sequence[str] = ()
+    """The generated files that torch writes to its trace in this compile, and not before."""
     entries: Sequence[tuple[str, str]] = ()
     """The compiles whose code could not be reused, in the order in which Dynamo checked them.
 
@@ -229,6 +231,7 @@ def _trace(
         aot.backward_now(step.backward),
         dynamo_names.item_values(step.items),
         dynamo_names.order_of_entries(step.entries),
+        dynamo_names.files_written(step.written),
         _patterns(step),
     ):
         told.notes += [f"{NOT_RESTORED}{name}" for name in left]

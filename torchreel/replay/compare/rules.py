@@ -144,7 +144,7 @@ SKIPPED = "frames of the compiler"
 CLASSES: Mapping[str, str] = {
     SHARDING: "DTensor keeps for the process what it has worked out of an operator's result",
     "times": "when timed regions began and ended",
-    "file numbers": "a process names each file of its stacks, and writes generated ones, once",
+    "file numbers": "a process names each file of its stacks once, when it first meets it",
     "fake-tensor cache": "what an operator returns comes from a cache of the process, or is worked "
     "out: that depends on all that the process did before",
     "caches": "a replay reads and leaves no compiled artifacts",
@@ -241,7 +241,6 @@ EXCUSES: tuple[Excuse, ...] = (
     ),
     Excuse("file numbers", "str"),
     Excuse("file numbers", TraceStrings.kind),
-    Excuse("file numbers", "dump_file"),
     Excuse("caches", CacheOutcome.kind),
     # A graph that is to be kept in a cache is kept with its guards.
     Excuse("caches", ProducedGuards.kind, stages=("pre_grad", "forward", "backward")),
