@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from torchreel.replay.many import replay_all
+from torchreel.replay.compare.verdict import Verdict
+from torchreel.replay.many import Row, replay_all
 from torchreel.replay.replay import replay
 from torchreel.store import Store
+from torchreel.store.records import Compile
 
 _BEGINNING = """
 import abc, dataclasses, functools, typing
@@ -100,6 +102,12 @@ def main():
         f = torch.compile(add, backend=backend, dynamic=False)
         f(ones(2), 1)
         f(ones(2), 2)
+""",
+    "a backend of the program's that calls Inductor": """
+from torch._inductor.compile_fx import compile_fx
+def mine(module, inputs): return compile_fx(module, inputs)
+def main():
+    torch.compile(lambda x: x.sin() + 1, backend=mine)(ones(2))
 """,
     "transforms in one compile after another": """
 def square(x):
@@ -189,25 +197,44 @@ def main():
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_frame_is_replayed_as_it_was(name: str, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(f"{_BEGINNING}{PROGRAMS[name]}main()\n")
-    target = tmp_path / "run.db"
+_FAILS = """
+from torch._dynamo.backends.common import aot_autograd
+def lower(module, inputs): raise ValueError("no rule for sin")
+def main():
+    torch.compile(lambda x: x.sin(), backend=aot_autograd(fw_compiler=lower))(ones(2))
+"""
+
+
+def _replays(text: str, folder: Path, status: int = 0) -> list[Row]:
+    """Record a program with its frames, and replay each of them."""
+    program, target = folder / "program.py", folder / "run.db"
+    program.write_text(f"{_BEGINNING}{text}main()\n")
     environment = {**os.environ, "TORCHREEL": f"full:{target}", "TORCHREEL_FRAMES": "all"}
     done = subprocess.run(
         [sys.executable, program], env=environment, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     with Store.open(target, write=True) as store:
 
-        def one(compile, entry):  # type: ignore[no-untyped-def]
+        def one(compile: Compile, entry: str) -> Verdict:
             return replay(store, compile, entry, trust=True)
 
-        rows = list(replay_all(store, None, ("frame",), one))
+        return list(replay_all(store, None, ("frame",), one))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_frame_is_replayed_as_it_was(name: str, tmp_path: Path) -> None:
+    rows = _replays(PROGRAMS[name], tmp_path)
     assert rows
     for row in rows:
         verdict = row.verdict
         told = (verdict.verdict, verdict.detail, verdict.difference)
         assert told == ("identical", "", ""), row.compile.place
+
+
+@pytest.mark.slow
+def test_a_failure_of_a_backend_that_is_not_here_is_refused(tmp_path: Path) -> None:
+    (row,) = _replays(_FAILS, tmp_path, status=1)
+    assert row.verdict.verdict == "refused"
+    assert "failed in its backend" in row.verdict.detail

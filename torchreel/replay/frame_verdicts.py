@@ -35,12 +35,16 @@ from torchreel.replay.options import ReplayOptions
 from torchreel.replay.processes.launch import TOO_LARGE, ChildEnd
 from torchreel.store import queries
 from torchreel.store.database import Store
-from torchreel.store.records import Compile, FrameBundle
+from torchreel.store.records import Compile, Failure, FrameBundle
 
 ENTRY = "frame"
 _FROZEN = (
     "the model is frozen, so that small weights are constants of its code, and a frame has none of "
     "their values; replay it with --entry graph"
+)
+_BACKEND_FAILED = (
+    "the recorded compile failed in its backend, which is the program's own: name the module that "
+    "has it with --import MODULE"
 )
 CAPTURING = ("fullgraph_compiler",)
 """The backends with which these calls have Dynamo capture a graph: they compile nothing."""
@@ -145,10 +149,20 @@ def judge(
     if verdict.verdict == DIVERGED and elsewhere:
         return replace(verdict, verdict=REFUSED, detail=module_state.refusal(elsewhere))
     failure = queries.failure_of(store, group.last)
+    if verdict.verdict == DIVERGED and mine.substitute and _failed_in_backend(failure, outcomes):
+        return replace(verdict, verdict=REFUSED, detail=_BACKEND_FAILED)
     if verdict.verdict == DIVERGED and failure is not None and failure.stage == "run":
         why = without_kernels(outcomes, stand_ins)
         verdict = replace(verdict, verdict=REFUSED, detail=why) if why else verdict
     return replace(verdict, cause=cause) if verdict.verdict == DIVERGED else verdict
+
+
+def _failed_in_backend(failure: Failure | None, outcomes: Sequence[EventComparison]) -> bool:
+    """Return True if the recorded compile ends with an error that Dynamo did not raise."""
+    if failure is None or failure.stage in ("dynamo", "guards"):
+        return False
+    parted = next((o.divergence for o in outcomes if o.divergence is not None), None)
+    return parted is not None and parted.recorded == "artifact dynamo_error"
 
 
 def _cause(

@@ -287,13 +287,14 @@ def _order(key: Key) -> tuple[int, str, str]:
 
 def _items(side: Side, point: Point, *, cached: bool) -> dict[Key, list[Item]]:
     found: dict[Key, list[Item]] = defaultdict(list)
-    store, compile, stages = side.store, side.compile, SCOPES[point.entry].graphs
+    store, compile, scope = side.store, side.compile, SCOPES[point.entry]
     if compile is None:
         return found
     for graph in queries.graphs(store, compile):
-        if graph.stage in stages and point.partition in ("", graph.partition):
+        if graph.stage in scope.graphs and point.partition in ("", graph.partition):
             found["graph", graph.stage, graph.partition].append(Item(store, graph.digest))
-    for code in queries.output_codes(store, compile):
+    codes = () if "codegen" in scope.without else queries.output_codes(store, compile)
+    for code in codes:
         if point.partition in ("", code.partition):
             found["output code", "codegen", code.partition].append(Item(store, code.digest, cached))
     return found
