@@ -186,6 +186,22 @@ def main():
     with torch.compiler.config.patch(dynamic_sources="L['x']"):
         torch.compile(lambda x: x * x, backend="aot_eager")(ones(2))
 """,
+    "inside of transforms that forbid hooks on saved tensors": """
+def main():
+    def inner(x):
+        return torch.func.grad(lambda y: (y * y).sum())(x)
+    f = torch.compile(inner, backend="eager")
+    f(ones(2))
+    torch.func.vmap(f)(ones(2, 2))
+    torch.func.grad(lambda x: f(x).sum())(ones(2))
+""",
+    "inside of forward-mode AD": """
+def main():
+    f = torch.compile(lambda x: x * 2, backend="eager")
+    f(ones(2))
+    with torch.autograd.forward_ad.dual_level():
+        f(ones(2))
+""",
     "a dict with a parameter as key": """
 def build(d, x):
     d["a"] = x + 1

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import values
@@ -59,6 +60,28 @@ def _set_autocast(device: str) -> Setter:
     return restore
 
 
+def _set_saved_tensors_hooks_disabled(message: Any) -> None:
+    """Forbid hooks on saved tensors with this message, as torch.func does; allow them with None."""
+    if message is None:
+        torch._C._autograd._saved_tensors_hooks_enable()
+    else:
+        torch._C._autograd._saved_tensors_hooks_disable(str(message))
+
+
+_MOST_DUAL_LEVELS = 8
+
+
+def _set_dual_level(level: Any) -> None:
+    """Enter or leave levels of forward-mode AD; -1 is outside of all."""
+    if type(level) is not int:
+        raise UnsupportedError(f"a level of forward-mode AD is no number: {level!r:.60}")
+    wanted = min(level, _MOST_DUAL_LEVELS)
+    while forward_ad._current_level < wanted:
+        forward_ad.enter_dual_level()  # type: ignore[no-untyped-call]
+    while forward_ad._current_level > max(wanted, -1):
+        forward_ad.exit_dual_level()  # type: ignore[no-untyped-call]
+
+
 STATE: dict[str, tuple[Getter, Setter]] = {
     "grad_enabled": (torch.is_grad_enabled, torch.set_grad_enabled),
     "inference_mode": (torch.is_inference_mode_enabled, _inference_setter),
@@ -84,7 +107,16 @@ STATE: dict[str, tuple[Getter, Setter]] = {
     ),
     "sdp_math": (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
     "mkldnn": (lambda: bool(torch.backends.mkldnn.enabled), _set_mkldnn),
+    "saved_tensors_hooks_disabled": (
+        torch._C._autograd._saved_tensors_hooks_get_disabled_error_message,
+        _set_saved_tensors_hooks_disabled,
+    ),
+    "dual_level": (lambda: forward_ad._current_level, _set_dual_level),
 }
+
+
+_RARE = {"saved_tensors_hooks_disabled": None, "dual_level": -1}
+"""State that is written down only where it is another than this: hardly ever."""
 
 
 _Keys = torch._C.DispatchKey
@@ -121,7 +153,12 @@ def _dispatching_below(layer: object) -> contextlib.AbstractContextManager[None]
 
 def encode_ambient() -> dict[str, Json]:
     """Return the ambient state of this moment."""
-    found = {name: values.encode_value(get()) for name, (get, _) in STATE.items()}
+    state = {name: get() for name, (get, _) in STATE.items()}
+    found = {
+        name: values.encode_value(value)
+        for name, value in state.items()
+        if name not in _RARE or value != _RARE[name]
+    }
     below = _below()
     if below is not None:
         found["dispatch_below"] = below

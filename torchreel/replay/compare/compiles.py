@@ -250,6 +250,13 @@ def _things(recorded: Side, replayed: Side, question: Question) -> EventComparis
                 "with: when it was recorded, the code came from a cache"
             )
             continue
+        some = 0 < row.identical == row.replayed < row.recorded
+        if hits and row.kind == "output code" and some:
+            # A cache gives the code of a backward with that of its forward.
+            notes.append(
+                f"{row.recorded - row.replayed} more of the output codes came from a cache at once"
+            )
+            row = replace(row, recorded=row.replayed)
         rows.append(row)
         if not row.agrees and not detail:
             difference, detail = shown, _first_difference(row)
