@@ -19,7 +19,7 @@ from torchreel.store import Store
 from torchreel.store.records import Compile
 
 _BEGINNING = """
-import abc, dataclasses, functools, typing
+import abc, dataclasses, functools, sys, typing
 import numpy as np
 import torch, torch._dynamo.testing
 ones = torch.ones
@@ -201,6 +201,17 @@ def main():
     f(ones(2))
     with torch.autograd.forward_ad.dual_level():
         f(ones(2))
+""",
+    "a built-in function that its module has no more": """
+def main():
+    class Test:
+        def __init__(self):
+            self.before, sys.unraisablehook = sys.unraisablehook, lambda event: None
+            self.scale = 2
+    test = Test()
+    def scaled(x):
+        return x * test.scale
+    torch.compile(scaled, backend="eager")(ones(2))
 """,
     "a dict with a parameter as key": """
 def build(d, x):

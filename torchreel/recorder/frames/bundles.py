@@ -20,6 +20,7 @@ import copyreg
 import hashlib
 import io
 import linecache
+import pickle
 import pickletools
 import sys
 import time
@@ -573,6 +574,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             reduce = self.dispatch_table.get(type(obj))
             with classes.leaving_no_slot_names(type(obj)):
                 found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
+            if type(found) is str:
+                _check_name(obj, found)
             return _with_token(obj, _without_new(obj, found))
         if (parts := _members_of(obj)) is not None:
             return _with_token(obj, parts)
@@ -651,6 +654,22 @@ def _members_defined_in(value: object, module: str) -> list[tuple[str, object]]:
         return list(object.__getattribute__(value, "__dict__").items())
     except AttributeError:  # it has slots
         return []
+
+
+def _check_name(obj: object, name: str) -> None:
+    """Raise PicklingError unless the object is what its module has under its own name.
+
+    pickle finds that out too late: a hook of Python's that something took the place of would take
+    with it all that leads to it.
+    """
+    module = getattr(obj, "__module__", None)
+    if type(module) is not str:
+        return  # pickle searches all modules for it
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not obj:
+        raise pickle.PicklingError(f"{name} is another object in its module")
 
 
 def _is_kept_once(text: str) -> bool:
