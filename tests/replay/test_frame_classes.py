@@ -265,3 +265,20 @@ def test_a_failure_of_a_backend_that_is_not_here_is_refused(tmp_path: Path) -> N
     (row,) = _replays(_FAILS, tmp_path, status=1)
     assert row.verdict.verdict == "refused"
     assert "failed in its backend" in row.verdict.detail
+
+
+_OWN_OPERATOR = """
+def main():
+    lib = torch.library.Library("frame_classes", "FRAGMENT")
+    torch.library.define("frame_classes::wave", "(Tensor x) -> Tensor", lib=lib)
+    torch.library.impl("frame_classes::wave", "CompositeImplicitAutograd", torch.sin, lib=lib)
+    torch.compile(lambda x: torch.ops.frame_classes.wave(x), backend="aot_eager")(ones(2))
+"""
+
+
+@pytest.mark.slow
+def test_a_frame_that_calls_an_operator_that_is_code_is_refused(tmp_path: Path) -> None:
+    (row,) = _replays(_OWN_OPERATOR, tmp_path)
+    assert row.verdict.verdict == "refused"
+    assert "frame_classes.wave" in row.verdict.detail
+    assert "--import MODULE" in row.verdict.detail

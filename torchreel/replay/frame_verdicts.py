@@ -144,6 +144,8 @@ def judge(
     if verdict.verdict == DIVERGED and bundle is not None and bundle.reason:
         why = f"the frame is not complete, and its replay differs: {bundle.reason}"
         return replace(verdict, verdict=REFUSED, detail=why)
+    if verdict.verdict == DIVERGED and mine.no_stand_in:
+        return replace(verdict, verdict=REFUSED, detail=mine.no_stand_in)
     if verdict.verdict == DIVERGED and mine.frozen:
         return replace(verdict, verdict=REFUSED, detail=_FROZEN)
     if verdict.verdict == DIVERGED and elsewhere:

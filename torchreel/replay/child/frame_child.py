@@ -107,6 +107,8 @@ class Told:
     notes: list[str] = field(default_factory=list)
     stand_ins: list[str] = field(default_factory=list)
     """The operators that this process lacked."""
+    no_stand_in: str = ""
+    """The reason why nothing stands in for an operator that this process lacks."""
     frozen: bool = False
     """True if Inductor froze the weights (`freezing`): small ones are constants of the code."""
 
@@ -253,7 +255,7 @@ def _stand_in(step: SequenceStep, told: Told) -> None:
     try:
         told.stand_ins += stand_ins.register(dict(step.operators))
     except TorchreelError as error:
-        told.notes.append(f"no stand-in: {error}")
+        told.no_stand_in = str(error)
 
 
 def _patterns(step: SequenceStep) -> AbstractContextManager[None]:
