@@ -58,6 +58,61 @@ def main():
         torch.compile(names, backend="eager")(ones(3), o)
         assert list(vars(type(o))) == before, (before, list(vars(type(o))))
 """,
+    "classes that are used before all of their members are there": """
+def go(x, o):
+    return o.go(x)
+class Base:
+    registry = {}
+    def __init_subclass__(cls, **options): Base.registry[cls.__name__] = cls
+    def go(self, x): return x + 1
+class Sub(Base):
+    pass
+class Abstract(abc.ABC):
+    registry = []
+    def __init_subclass__(cls, **options): Abstract.registry.append(cls)
+    def go(self, x): return x + 2
+class Concrete(Abstract):
+    pass
+class Single:
+    _only = None
+    def __new__(cls):
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only
+    def go(self, x): return x + 3
+class Config:
+    def __getattr__(self, name): return 4
+    def go(self, x): return x + CONFIG.scale
+CONFIG = Config()
+class Register(dict):
+    def __setitem__(self, key, value): super().__setitem__(key, value)
+    def update(self, *found): super().update(*found)
+    def go(self, x): return x + REGISTER["a"]
+REGISTER = Register(a=5)
+class Numbers(list):
+    def append(self, item): super().append(item)
+    def extend(self, items): super().extend(items)
+    def go(self, x): return x + len(NUMBERS)
+NUMBERS = Numbers([1, 2])
+class Color:
+    def __init__(self, n): self.n = n
+    def __eq__(self, other): return self.n == other.n
+    def __hash__(self): return hash(self.n)
+    def go(self, x): return x + len(Color.NAMES)
+Color.NAMES = {Color(1): "one"}
+class State:
+    def __getstate__(self): return {"n": 1}
+    def __setstate__(self, state): self.n = state["n"]
+    def go(self, x): return x + 6
+State.default = State()
+def main():
+    objects = (
+        Sub(), Concrete(), Single(), CONFIG, REGISTER, NUMBERS, Color(1), State()
+    )
+    for o in objects:
+        torch._dynamo.reset()
+        torch.compile(go, backend="eager")(ones(2), o)
+""",
     "a module before its __init__": """
 class Scaled(torch.nn.Module):
     def __init__(self):
@@ -170,6 +225,10 @@ def main():
     f = torch.compile(lambda a: [row + 1 for row in a], backend="eager", dynamic=False)
     for a in (np.ones((2, 3)).T, np.broadcast_to(np.ones(3), (2, 3)), np.ones((4, 4))[::2, ::2]):
         f(a)
+    class Holder: pass
+    holder = Holder()
+    holder.field = np.zeros(4, np.dtype([("a", "i1"), ("b", "f4")]))["b"]
+    torch.compile(lambda x, h: x + 1, backend="eager")(ones(2), holder)
 """,
     "a function that chooses guards": """
 def main():

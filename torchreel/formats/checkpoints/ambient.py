@@ -65,20 +65,17 @@ def _set_saved_tensors_hooks_disabled(message: Any) -> None:
     if message is None:
         torch._C._autograd._saved_tensors_hooks_enable()
     else:
-        torch._C._autograd._saved_tensors_hooks_disable(str(message))
-
-
-_MOST_DUAL_LEVELS = 8
+        text = str(message).encode("utf-8", "replace").decode()
+        torch._C._autograd._saved_tensors_hooks_disable(text)
 
 
 def _set_dual_level(level: Any) -> None:
-    """Enter or leave levels of forward-mode AD; -1 is outside of all."""
-    if type(level) is not int:
-        raise UnsupportedError(f"a level of forward-mode AD is no number: {level!r:.60}")
-    wanted = min(level, _MOST_DUAL_LEVELS)
-    while forward_ad._current_level < wanted:
+    """Enter or leave the level of forward-mode AD, of which torch has one; -1 is outside."""
+    if level not in (-1, 0):
+        raise UnsupportedError(f"a level of forward-mode AD is 0 or -1, found {level!r:.60}")
+    while forward_ad._current_level < level:
         forward_ad.enter_dual_level()  # type: ignore[no-untyped-call]
-    while forward_ad._current_level > max(wanted, -1):
+    while forward_ad._current_level > level:
         forward_ad.exit_dual_level()  # type: ignore[no-untyped-call]
 
 
@@ -173,8 +170,9 @@ def imposed(ambient: Json) -> Iterator[None]:
     if not isinstance(ambient, Mapping):
         raise UnsupportedError("the checkpoint has no ambient state")
     before = {name: get() for name, (get, _) in STATE.items()}
-    _impose({name: values.decode_value(tree, _no_leaf) for name, tree in ambient.items()})
+    wanted = {name: values.decode_value(tree, _no_leaf) for name, tree in ambient.items()}
     try:
+        _impose(wanted)
         with (
             torch.inference_mode() if ambient.get("inference_mode") else contextlib.nullcontext(),
             _dispatching_below(ambient.get("dispatch_below")),

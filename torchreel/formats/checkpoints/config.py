@@ -37,6 +37,7 @@ _PROCESS = frozenset(
     }
 )  # fmt: skip
 # Sources and values by which torch chooses symbols: it compares names with them.
+_LONGEST_PATTERN = 4096
 _PATTERNS = frozenset(
     {"compiler.dynamic_sources", "compiler.dynamic_values", "compiler.unbacked_sources"}
 )
@@ -67,9 +68,16 @@ def is_portable(module: str, key: str, tree: Json) -> bool:
     if f"{module}.{key}" in _PROCESS:
         return False
     if f"{module}.{key}" in _PATTERNS and isinstance(tree, str):
-        return True
+        return _is_pattern(tree)
     nowhere = tree is None or isinstance(tree, (bool, int))  # None: no such pass, no such path
     return _is_inert(tree) and (nowhere or _OUTSIDE.search(key) is None)
+
+
+def _is_pattern(text: str) -> bool:
+    """Return True for a list of patterns that torch can compare names with."""
+    with contextlib.suppress(re.error, RecursionError):
+        return len(text) <= _LONGEST_PATTERN and all(map(re.compile, text.split(",")))
+    return False
 
 
 def _is_inert(tree: Json) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import abc
 import itertools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ClassMethodDescriptorType
 from typing import Any, Generic, get_origin
 
 
@@ -29,8 +31,10 @@ def with_members(cls: type, reduced: Any) -> Any:
 
 
 _METACLASSES = (type, abc.ABCMeta)
-"""They look at no member of a new class but these, so that each other may be None until set."""
+"""They look at no member of a new class but these."""
 _LOOKED_AT = frozenset({"__slots__", "__orig_bases__"})
+_ABSENT = object()
+_PLAIN = (bool, int, str, tuple, list, dict, set, frozenset, type(None))
 
 
 def _with_order(
@@ -46,8 +50,38 @@ def _with_order(
     added = {"__dict__", "__weakref__"} | ({"__doc__"} if cls.__doc__ is None else set())
     body = itertools.takewhile(lambda name: name not in added, order)
     values = {name: attributes[name] for name in _LOOKED_AT & {*attributes}} | arguments[place]
-    members = {name: values.get(name) for name in body if name in values or name in attributes}
-    return *arguments[:place], {**members, **values}, *arguments[place + 1 :]
+    members = {
+        name: values[name] if name in values else _until_set(cls, name, attributes[name])
+        for name in body
+        if name in values or name in attributes
+    }
+    kept = {name: value for name, value in members.items() if value is not _ABSENT}
+    return *arguments[:place], {**kept, **values}, *arguments[place + 1 :]
+
+
+def _until_set(cls: type, name: str, value: object) -> object:
+    """Return what stands for a member until the state of its class is set; _ABSENT for nothing.
+
+    What leads to the state may use the class already: subclass it, make or hash an object, fill
+    it.  So a special method is what it would be without the class's own; what no base has is
+    absent, and loses its place in the order.
+    """
+    special = name.startswith("__") and name.endswith("__")
+    special = special and not isinstance(value, _PLAIN)
+    base = next((base for base in cls.__mro__[1:] if name in vars(base)), None)
+    if base is None:
+        return _ABSENT if special else None
+    if base.__module__ == "builtins" or (special and _is_by_name(base)):
+        found = vars(base)[name]
+        # `object.__init_subclass__` is one, and can be pickled only as what it is bound to.
+        return getattr(base, name) if type(found) is ClassMethodDescriptorType else found
+    return _ABSENT if special else None
+
+
+def _is_by_name(cls: type) -> bool:
+    """Return True for a class that is pickled by its name: its members lead to no other one."""
+    module = sys.modules.get(cls.__module__) if cls.__module__ != "__main__" else None
+    return module is not None and vars(module).get(cls.__qualname__) is cls
 
 
 def _is_watched(cls: type) -> bool:

@@ -294,12 +294,21 @@ def _array(description: Json) -> object | None:
         raise UnsupportedError(f"An array of the frame can't be made: {error}.") from error
 
 
+_LARGEST_STRIDE = 1 << 30
+"""Bytes: a larger one is damage rather than an array."""
+
+
 def _strided(whole: Any, strides: Any) -> Any:
-    """Return an array of ones with these strides, in bytes; raises ValueError for others."""
+    """Return an array of ones with these strides, in bytes; the array where they are no multiples.
+
+    Raises ValueError for those of another array.
+    """
     import numpy
 
-    if len(strides) != whole.ndim or any(n % whole.itemsize for n in strides):
+    if len(strides) != whole.ndim or max(map(abs, strides), default=0) > _LARGEST_STRIDE:
         raise ValueError(f"strides {strides!r:.80} of an array of {whole.dtype}")
+    if whole.itemsize == 0 or any(n % whole.itemsize for n in strides):
+        return whole  # a field of records
     reach = [(n - 1) * stride for n, stride in zip(whole.shape, strides, strict=True)]
     low, high = sum(n for n in reach if n < 0), sum(n for n in reach if n > 0)
     space = numpy.ones((high - low) // whole.itemsize + 1, whole.dtype)

@@ -251,7 +251,7 @@ def _things(recorded: Side, replayed: Side, question: Question) -> EventComparis
             )
             continue
         some = 0 < row.identical == row.replayed < row.recorded
-        if hits and row.kind == "output code" and some:
+        if WHOLE in hits and row.kind == "output code" and some:
             # A cache gives the code of a backward with that of its forward.
             notes.append(
                 f"{row.recorded - row.replayed} more of the output codes came from a cache at once"
