@@ -261,6 +261,16 @@ def main():
     with torch.autograd.forward_ad.dual_level():
         f(ones(2))
 """,
+    "private slots, and members that are worked out once": """
+class Private:
+    __slots__ = ("__a", "__dict__")
+    def __init__(self): self.__a = 3
+    @functools.cached_property
+    def scale(self): return 2
+    def go(self, x): return x * self.__a * self.scale
+def main():
+    torch.compile(lambda x, o: o.go(x), backend="eager")(ones(2), Private())
+""",
     "a built-in function that its module has no more": """
 def main():
     class Test:

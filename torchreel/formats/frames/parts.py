@@ -58,6 +58,8 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     if type(obj).__name__ in _ITERATORS and type(obj).__module__ == "builtins":
         # By itself, each is pickled as the iterator of a list.
         return iterator_of, (type(obj).__name__, list(copy.copy(obj)))
+    if type(obj) is functools.cached_property:  # it has a lock in Python 3.11
+        return cached_property_named, (obj.func, obj.attrname)
     if isinstance(obj, _CACHED):
         return cached, (obj.__wrapped__, obj.cache_parameters())
     if type(obj) is weakref.ref:
@@ -73,6 +75,13 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
 
 
 _CACHED = type(functools.lru_cache(len))
+
+
+def cached_property_named(function: Callable[[Any], object], name: str | None) -> object:
+    """Return the member of a class that is worked out once for each object, under its name."""
+    found = functools.cached_property(function)
+    found.attrname = name
+    return found
 
 
 def cached(function: Callable[..., object], parameters: Mapping[str, Any]) -> object:

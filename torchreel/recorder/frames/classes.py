@@ -11,7 +11,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import ClassMethodDescriptorType
+from types import ClassMethodDescriptorType, MemberDescriptorType
 from typing import Any, Generic, get_origin
 
 
@@ -22,7 +22,9 @@ def with_members(cls: type, reduced: Any) -> Any:
     """
     if len(reduced) < 3 or type(reduced[2]) is not tuple or type(reduced[2][0]) is not dict:
         return reduced
-    function, arguments, (attributes, *others), *rest = reduced
+    function, arguments, (members, *others), *rest = reduced
+    # Those of private names in `__slots__`, which cloudpickle does not know by their other name.
+    attributes = {k: v for k, v in members.items() if type(v) is not MemberDescriptorType}
     order = list(vars(cls))
     arguments = _with_order(cls, order, arguments, attributes)
     known = {name: attributes[name] for name in order if name in attributes}
