@@ -92,6 +92,8 @@ def _is_watched(cls: type) -> bool:
     `typing.NamedTuple` is a base that makes a class of its annotations.
     """
     named = vars(cls).get("__orig_bases__", ())
+    if type(named) is not tuple:
+        return True
     if not all(issubclass(type(one), type) or get_origin(one) for one in named):
         return True
     bases = (base for base in cls.__mro__[1:-1] if base is not Generic)
