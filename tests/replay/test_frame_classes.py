@@ -290,6 +290,118 @@ def main():
     f = torch.compile(build, backend="eager")
     f({"b": ones(2), torch.nn.Parameter(ones(1)): 3, "c": ones(2)}, ones(2))
 """,
+    "methods of torch's classes, and objects known by their identity": """
+from torch._dynamo.comptime import comptime
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x + x
+    @staticmethod
+    def backward(ctx, g): return g
+class Held(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fn = Doubled.apply
+    def forward(self, x): return self.fn(x)
+def breaks(x):
+    comptime.graph_break()
+    return x + torch.randn(x.size())
+def default(x, given=dataclasses.MISSING):
+    return x.sin() if given is dataclasses.MISSING else x.cos()
+def main():
+    torch.compile(Held(), backend="eager")(torch.ones(2, requires_grad=True))
+    torch.compile(breaks, backend="eager")(ones(3))
+    torch.compile(default, backend="eager")(ones(3))
+""",
+    "containers whose class fills them by itself": """
+class Registry(dict):
+    def __setitem__(self, key, value): super().__setitem__(str(key.__class__), value)
+    def get(self, key): return super().get(str(key.__class__)) or {}
+class Twice(list):
+    def append(self, x): super().append(x * 2)
+    def extend(self, items): raise ValueError
+registry, twice, module = Registry(), Twice(), torch.nn.Linear(2, 2)
+registry[module] = {"a": 1}
+twice.append(3)
+def fn(x, module, twice): return x + len(registry.get(module)) + twice[0]
+def main():
+    torch.compile(fn, backend="eager")(ones(3), module, twice)
+""",
+    "functions of one decorator": """
+def decorated(function):
+    def wrapper(x): return function(x)
+    return wrapper
+def outer(function, x): return function(x)
+def main():
+    compiled = torch.compile(outer, backend="eager")
+    compiled(decorated(lambda x: x.sin()), ones(3))
+    compiled(decorated(lambda x: x.cos()), ones(3))
+""",
+    "a registry of a module, in a frame that is left to Python": """
+import pathlib
+MODULE = '''
+registry = {}
+def looked_up(key): return registry.get(key) or ()
+'''
+pathlib.Path(__file__).with_name("registry_of_frames.py").write_text(MODULE)
+import registry_of_frames
+registry_of_frames.registry["a"] = (1, 2)
+def skipped(x):
+    for _ in registry_of_frames.looked_up("a"): pass
+def main():
+    torch.compile(skipped, backend="eager")(ones(3))
+""",
+    "a backend for debugging around the program's own": """
+class Own:
+    def __call__(self, module, inputs): return module
+def main():
+    counter = torch._dynamo.testing.CompileCounterWithBackend(Own())
+    torch.compile(lambda x: x.sin(), backend=counter)(ones(3))
+""",
+    "config entries that hold classes": """
+class Marked(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+def main():
+    with torch._dynamo.config.patch(traceable_tensor_subclasses={Marked}):
+        x = ones(3).as_subclass(Marked)
+        torch.compile(lambda x: x.sin() + 1, backend="eager")(x)
+""",
+    "tensors of the program's classes": """
+class Image(torch.Tensor):
+    def __new__(cls, data, tag):
+        made = torch.as_tensor(data).as_subclass(cls)
+        made.tag = tag
+        return made
+    def __init__(self, *_): pass
+class Weight(torch.nn.Parameter): pass
+image = Image(torch.ones(4, 4), "n")
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.image = Weight(ones(4)), image
+    def forward(self, x): return x * self.weight + self.image
+def main():
+    torch.compile(lambda x, y: x.sin() + len(x.tag) + y, backend="eager")(image, image[0])
+    torch.compile(Model(), backend="eager")(ones(4)).sum().backward()
+""",
+    "a frozen class with slots": """
+@dataclasses.dataclass(frozen=True)
+class Info:
+    __slots__ = ("a", "b")
+    a: int
+    b: str
+info = Info(2, "x")
+def main():
+    torch.compile(lambda x: x * info.a, backend="eager")(ones(3))
+""",
+    "a program that is profiled, with torch's own trace log": """
+from torch.profiler import ProfilerActivity, profile
+def main():
+    with profile(activities=[ProfilerActivity.CPU]):
+        x = torch.ones(3, requires_grad=True)
+        torch.compile(lambda x: (x * 2).relu().sum(), backend="aot_eager")(x).backward()
+""",
 }
 
 
@@ -305,7 +417,10 @@ def _replays(text: str, folder: Path, status: int = 0) -> list[Row]:
     """Record a program with its frames, and replay each of them."""
     program, target = folder / "program.py", folder / "run.db"
     program.write_text(f"{_BEGINNING}{text}main()\n")
-    environment = {**os.environ, "TORCHREEL": f"full:{target}", "TORCHREEL_FRAMES": "all"}
+    environment = {
+        **os.environ, "TORCHREEL": f"full:{target}", "TORCHREEL_FRAMES": "all",
+        "TORCH_TRACE": str(folder / "trace"),
+    }  # fmt: skip
     done = subprocess.run(
         [sys.executable, program], env=environment, capture_output=True, text=True
     )

@@ -8,7 +8,6 @@ untouched and outside of the guard, and takes its own frame out of the traceback
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from torchreel.recorder import guard
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.skipped_frames import hide
+from torchreel.torch_compat.patching import disguise
 from torchreel.torch_compat.versions import releases
 from torchreel.torch_compat.versions.names import TorchName, attachable, resolve
 
@@ -150,24 +150,10 @@ def wrap(original: Any, probe: AnyProbe) -> Any:
     else:
         around = _wrap(original, probe) if isinstance(probe, Probe) else _tap(original, probe)
     wrapper: Any = functools.wraps(original)(around)
-    _disguise(wrapper, original)
+    disguise(wrapper, original)
     hide(wrapper)
     wrapper.__torchreel__ = True
     return wrapper
-
-
-def _disguise(wrapper: Any, original: Any) -> None:
-    """Let the frames of `wrapper` pass for frames of the file of `original`.
-
-    torch looks for the user's frame by leaving out frames of its own files
-    (torch.fx.experimental.symbolic_shapes.uninteresting_files): ours must be left out as well, or
-    the messages and the event log of the watched program would name it.
-    """
-    code = getattr(inspect.unwrap(original), "__code__", None)
-    if code is not None:
-        wrapper.__code__ = wrapper.__code__.replace(
-            co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
-        )
 
 
 def _printer(original: Callable[..., Any], printer: Printer) -> Callable[..., Any]:

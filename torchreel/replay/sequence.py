@@ -36,7 +36,7 @@ from torchreel.replay.frame_verdicts import (
     judge,
     refused,
 )
-from torchreel.replay.imposed import pattern_libraries
+from torchreel.replay.imposed import pattern_libraries, remainders
 from torchreel.replay.imposed.facts import IN_ORDER, facts_of
 from torchreel.replay.imposed.operators import operators_called
 from torchreel.replay.many import Row
@@ -299,6 +299,7 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
         written=[
             event.name for row in group.rows for event in queries.events(store, row, "dump_file")
         ],
+        remainders=remainders.learned_in(store, group.rows),
         operators=operators_called(store, group.rows),
     )
 

@@ -96,15 +96,20 @@ def objects_of_compile(backend: object) -> dict[str, object]:
     It is in config entries (`inductor.post_grad_custom_post_pass`) and options (`options.NAME`)
     that hold no plain value, and in the backend (`backend`), if that is none of torch's.
     """
-    found: dict[str, object] = {
+    found = objects_of_config()
+    name, options = backend_of(backend)
+    found |= {f"options.{key}": value for key, value in options.items() if _holds_code(value)}
+    return {**found, "backend": _innermost(backend)} if ":" in name else found
+
+
+def objects_of_config() -> dict[str, object]:
+    """Return the config entries that hold the program's own code or objects, by name."""
+    return {
         f"{module}.{key}": value
         for module, config in config_modules().items()
         for key, value in non_default_entries(config).items()
         if _holds_code(value)
     }
-    name, options = backend_of(backend)
-    found |= {f"options.{key}": value for key, value in options.items() if _holds_code(value)}
-    return {**found, "backend": _innermost(backend)} if ":" in name else found
 
 
 _PLAIN_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)

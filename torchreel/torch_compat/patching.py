@@ -8,6 +8,7 @@ process and have to be cheap.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,3 +33,17 @@ def patched(owner: Any, name: str, value: object, *, create: bool = False) -> It
             delattr(owner, name)
         else:
             setattr(owner, name, before)
+
+
+def disguise(wrapper: Any, original: Any) -> None:
+    """Let the frames of `wrapper` pass for frames of the file of `original`.
+
+    torch looks for the user's frame by leaving out frames of its own files
+    (torch.fx.experimental.symbolic_shapes.uninteresting_files): ours must be left out as well, or
+    the messages and the event log of the watched program would name it.
+    """
+    code = getattr(inspect.unwrap(original), "__code__", None)
+    if code is not None:
+        wrapper.__code__ = wrapper.__code__.replace(
+            co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
+        )

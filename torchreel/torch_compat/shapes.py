@@ -23,7 +23,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.singleton_int import SingletonInt
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from torchreel.torch_compat.patching import patched
+from torchreel.torch_compat.patching import disguise, patched
 
 __all__ = [
     "RuntimeAssert",
@@ -276,6 +276,7 @@ def choosing_remainders(choose: Callable[[Sequence[Any], Sequence[Any]], Any]) -
         with patched(sympy.Eq, "atoms", given):
             return learn(env, expr)
 
+    disguise(learning, learn)
     with patched(ShapeEnv, "_maybe_guard_rel", learning):
         yield
 

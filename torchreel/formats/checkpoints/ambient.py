@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
+from torch.autograd import forward_ad, profiler
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import values
@@ -109,10 +109,15 @@ STATE: dict[str, tuple[Getter, Setter]] = {
         _set_saved_tensors_hooks_disabled,
     ),
     "dual_level": (lambda: forward_ad._current_level, _set_dual_level),
+    # While a program is profiled, what a compile tells of itself goes through the fake tensors.
+    "profiler_enabled": (
+        lambda: profiler._is_profiler_enabled,
+        lambda value: profiler._set_is_profiler_enabled(bool(value)),
+    ),
 }
 
 
-_RARE = {"saved_tensors_hooks_disabled": None, "dual_level": -1}
+_RARE = {"saved_tensors_hooks_disabled": None, "dual_level": -1, "profiler_enabled": False}
 """State that is written down only where it is another than this: hardly ever."""
 
 

@@ -17,7 +17,7 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -138,6 +138,48 @@ def overload_of(defined: Any) -> object:
 def member(module: str, name: str) -> object:
     """Return the member of a module with this name, which may have dots."""
     return operator.attrgetter(name)(importlib.import_module(module))
+
+
+def function_beneath(module: str, path: Sequence[str], steps: Sequence[str]) -> object:
+    """Return the function beneath a member of a module: a class method's own, a decorator's.
+
+    Where the program decorated the member, it may not be decorated yet.  Raises KeyError where the
+    module has no such member.
+    """
+    found: Any = importlib.import_module(module)
+    for part in path:
+        found = vars(found)[part]
+    for step in steps:
+        found = getattr(found, step, found)
+    return found
+
+
+def fill(
+    obj: Any, content: tuple[Any, Sequence[object] | None, Sequence[tuple[object, object]] | None]
+) -> None:
+    """Fill an object past the methods of its class, with its state, items, and pairs of a dict."""
+    state, items, pairs = content
+    for item in items or ():
+        _built_in(obj, "append")(obj, item)
+    for key, value in pairs or ():
+        _built_in(obj, "__setitem__")(obj, key, value)
+    if state is None:
+        return
+    if hasattr(type(obj), "__setstate__"):
+        obj.__setstate__(state)
+        return
+    members, slots = state if type(state) is tuple else (state, None)
+    if members:
+        vars(obj).update(members)
+    for name, value in (slots or {}).items():
+        object.__setattr__(obj, name, value)
+
+
+def _built_in(obj: object, name: str) -> Callable[..., object]:
+    """Return a method as the first class has it that is not written in Python."""
+    found = (vars(cls)[name] for cls in type(obj).__mro__ if name in vars(cls))
+    method: Callable[..., object] = next(one for one in found if type(one) is not FunctionType)
+    return method
 
 
 def operator_at(path: str) -> object:

@@ -68,8 +68,8 @@ class CompileEntry:
         self.graphs: dict[tuple[str, str, str], Ref] = {}
         self.entered: list[tuple[str, str]] = []
         self.read: set[tuple[str, str]] = set()
-        """Members of modules that its guards look at, where frames are kept: the name that Dynamo
-        gives the module among the frame's globals, and the member's."""
+        """Members of modules that its guards would look at, where frames are kept: the name that
+        Dynamo gives the module among the frame's globals, and the member's."""
 
     def ordinal(self, *key: str) -> int:
         """Return the number of earlier things of this kind, and count this one."""

@@ -16,11 +16,11 @@ but to pickle one may run its own `__reduce__` or `__getstate__`.
 from __future__ import annotations
 
 import base64
+import collections
 import copyreg
 import hashlib
 import io
 import linecache
-import pickle
 import pickletools
 import sys
 import time
@@ -33,7 +33,7 @@ from typing import Any
 import cloudpickle
 
 from torchreel.errors import UnsupportedError
-from torchreel.recorder.frames import cells, classes, secrets
+from torchreel.recorder.frames import cells, classes, places, secrets
 from torchreel.recorder.frames.patches import home_of, patches, qualname_of
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import REDACTED, Redactor
@@ -94,6 +94,7 @@ def made(token: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """
     new, old = function(*arguments), _made.get(token)
     alike = type(new) is type(old) and getattr(new, "__code__", 0) == getattr(old, "__code__", 0)
+    alike = alike and (type(new) is not CodeType or new == old)
     if not alike or getattr(new, "__globals__", 0) is not getattr(old, "__globals__", 0):
         old = _made[token] = new
     return old
@@ -133,7 +134,8 @@ class Frame:
         imported.
         """
         name = self.globals.get("__name__")
-        if not isinstance(name, str) or name.partition(".")[0] in {"__main__", *_NEVER_TOLD}:
+        never = {"__main__", *places.KNOWN_ANYWHERE}
+        if not isinstance(name, str) or name.partition(".")[0] in never:
             return set()
         return {name} if vars(sys.modules.get(name, sys)) is self.globals else set()
 
@@ -147,7 +149,7 @@ class Frame:
         return {
             name: mod
             for name, mod in found.items()
-            if mod.__name__.partition(".")[0] in _NEVER_TOLD
+            if mod.__name__.partition(".")[0] in places.KNOWN_ANYWHERE
             and mod.__name__.rpartition(".")[2] == name
             and sys.modules.get(mod.__name__) is mod
         }
@@ -336,10 +338,6 @@ def _lines(file: str, spans: set[tuple[int, int]]) -> Json:
     return {str(n): text[n - 1] for n in sorted(numbers) if 0 < n <= len(text)}
 
 
-_NEVER_TOLD = frozenset({"builtins", "torch", "torchreel", "cloudpickle", *sys.stdlib_module_names})
-"""Top-level modules whose version the recording knows anyway."""
-
-
 def _of_module(name: str) -> Json:
     """Describe a module that the bundle refers to: file, version, and the digest of its source."""
     module = sys.modules.get(name)
@@ -394,7 +392,7 @@ class _Notes:
 
     def add_module(self, name: object) -> None:
         """Note a module that the bundle refers to by name."""
-        if isinstance(name, str) and name.partition(".")[0] not in _NEVER_TOLD:
+        if isinstance(name, str) and name.partition(".")[0] not in places.KNOWN_ANYWHERE:
             self.modules.add(name)
 
     def missing(self, what: str, reason: str) -> Opaque:
@@ -549,6 +547,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._cells.reduced(obj)
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
+            if (beneath := places.of_function(obj)) is not None:
+                from torchreel.formats.frames.parts import function_beneath
+
+                self._notes.add_module(obj.__module__)
+                self._add_owner(obj)
+                return function_beneath, beneath
             self._look_at_function(obj)
             return _with_token(obj, _with_marks(obj, _without_known_globals(obj, found)))
         if found is not NotImplemented or issubclass(type(obj), (type, FunctionType)):
@@ -562,11 +566,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._notes.add_module(obj.__name__)
             self._add_owner(obj)
         with fail_open("bundle", quiet=True) as attempt:
-            from torchreel.formats.frames.parts import taken_apart
+            from torchreel.formats.frames.parts import member, taken_apart
 
-            if (name := _own_name(obj)) is not None:
+            if (name := places.own_name(obj)) is not None:
                 self._notes.add_module(obj.__module__)
                 return name
+            if (place := places.of_singleton(obj)) is not None:
+                self._notes.add_module(place[0])
+                return member, place
             if (parts := taken_apart(obj)) is not None:
                 return _with_token(obj, parts)
             if _has_own_state(obj) and (parts := _members_of(obj)) is not None:
@@ -575,11 +582,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             with classes.leaving_no_slot_names(type(obj)):
                 found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
             if type(found) is str:
-                _check_name(obj, found)
-            return _with_token(obj, _without_new(obj, found))
+                places.check_name(obj, found)
+            if places.is_mark(obj, found):
+                homes = {*self._modules(), type(obj).__module__}
+                if (place := places.in_modules(obj, homes)) is not None:
+                    self._notes.add_module(place[0])
+                    return member, place
+            return _with_token(obj, _past_overrides(obj, _without_new(obj, found)))
         if (parts := _members_of(obj)) is not None:
             return _with_token(obj, parts)
-        if (place := self._place_in_module(obj)) is not None:
+        if (place := places.in_modules(obj, self._modules())) is not None:
             from torchreel.formats.frames.parts import member
 
             self._notes.add_module(place[0])
@@ -591,22 +603,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         )
         return Opaque, (opaque.type, opaque.reason)
 
-    def _place_in_module(self, obj: object) -> tuple[str, str] | None:
-        """Return the module and the name of a global that an object is; None for any other.
-
-        A lock, a `threading.local`, a `ContextVar`: it can't be pickled, and the module has it.
-        The search covers the modules of the functions so far, and members of the objects that they
-        define.
-        """
-        names = {name for kind, name, _ in self._globals.values() if kind == "module"}
-        for module in sorted(names - {"__main__", ""}):
-            for name, value in list(vars(sys.modules.get(module, sys)).items()):
-                if value is obj:
-                    return module, name
-                for inner, member in _members_defined_in(value, module):
-                    if member is obj:
-                        return module, f"{name}.{inner}"
-        return None
+    def _modules(self) -> set[str]:
+        """Return the names of the modules of the functions so far."""
+        return {name for kind, name, _ in self._globals.values() if kind == "module"}
 
     def _add_owner(self, obj: Any) -> None:
         """Note a module, or a class and its bases, with their modules, which are taken by name."""
@@ -635,59 +634,30 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return found
 
     def _attributes(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return attributes (marks for Dynamo) and gradients of the tensors so far, by number."""
+        """Return attributes (marks for Dynamo), gradients and classes of the tensors, by number.
+
+        A class of the program's (`torchvision.tv_tensors.Image`) comes last: it may look at all.
+        """
         found = []
         for number, tensor in enumerate(list(self._held)):
             carried = dict(getattr(tensor, "__dict__", None) or {})
             if getattr(tensor, "is_leaf", False) and tensor.grad is not None:  # type: ignore[attr-defined]
                 carried["grad"] = tensor.grad  # type: ignore[attr-defined]
+            kind, home = type(tensor), str(type(tensor).__module__)
+            if _is_plain(self._notes.tensors[number]) and home.partition(".")[0] != "torch":
+                carried["__class__"] = kind
             if carried:
                 found.append((number, carried))
         return found
 
 
-def _members_defined_in(value: object, module: str) -> list[tuple[str, object]]:
-    """Return the members of an object whose class was defined in a module, past its own methods."""
-    if type(value).__module__ != module:
-        return []
-    try:
-        return list(object.__getattribute__(value, "__dict__").items())
-    except AttributeError:  # it has slots
-        return []
-
-
-def _check_name(obj: object, name: str) -> None:
-    """Raise PicklingError unless the object is what its module has under its own name.
-
-    pickle finds that out too late: a hook of Python's that something took the place of would take
-    with it all that leads to it.
-    """
-    module = getattr(obj, "__module__", None)
-    if type(module) is not str:
-        return  # pickle searches all modules for it
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is not obj:
-        raise pickle.PicklingError(f"{name} is another object in its module")
+def _is_plain(description: Json) -> bool:
+    """Return True for the description of a tensor that is no wrapper, and of no special kind."""
+    return isinstance(description, Mapping) and description.get("k") == "tensor"
 
 
 def _is_kept_once(text: str) -> bool:
     return len(text) <= _LONGEST_NAME and text.isidentifier() and text is sys.intern(text)
-
-
-def _own_name(obj: object) -> str | None:
-    """Return the name under which its module has an object that knows its own name; else None.
-
-    A Triton kernel stands in the place of its function, and holds locks.
-    """
-    own = getattr(obj, "__dict__", None)
-    if type(own) is not dict:
-        return None
-    module, name = own.get("__module__"), own.get("__qualname__")
-    if type(module) is not str or type(name) is not str or module == "__main__":
-        return None
-    return name if vars(sys.modules.get(module, sys)).get(name) is obj else None
 
 
 def _without_known_globals(function: FunctionType, reduced: Any) -> Any:
@@ -698,7 +668,7 @@ def _without_known_globals(function: FunctionType, reduced: Any) -> Any:
     scope = function.__globals__
     name = scope.get("__name__")
     top = name.partition(".")[0] if isinstance(name, str) else ""
-    if top not in _NEVER_TOLD or vars(sys.modules.get(str(name), sys)) is not scope:
+    if top not in places.KNOWN_ANYWHERE or vars(sys.modules.get(str(name), sys)) is not scope:
         return reduced
     make, arguments, (state, slots), *rest = reduced
     return make, arguments, (state, {**slots, "__globals__": {}}), *rest
@@ -728,7 +698,12 @@ def set_marked(obj: object, state: tuple[Any, Callable[..., None], tuple[str, ..
 
 
 def _with_token(obj: object, reduced: Any) -> Any:
-    """Return the reduce value of an object with state, made once for all bundles of a recording."""
+    """Return the reduce value of an object with state, made once for all bundles of a recording.
+
+    Code is one of them: functions that a decorator made share it, which guards see.
+    """
+    if type(obj) is CodeType:
+        return made, (id(obj), reduced[0], *reduced[1])
     if type(reduced) is not tuple or len(reduced) < 3 or reduced[2] is None:
         return reduced
     function, arguments, *rest = reduced
@@ -751,6 +726,36 @@ def _without_new(obj: object, reduced: Any) -> Any:
     return bare, (type(obj),), *reduced[2:]
 
 
+def _past_overrides(obj: object, reduced: Any) -> Any:
+    """Return the reduce value of an object that is filled past the methods of its own class.
+
+    pickle would fill it by `setattr`, which a frozen dataclass refuses, by `obj[key] = value`, for
+    which a registry may have a key of its own, or by `extend`.
+    """
+    if type(reduced) is not tuple or not 2 < len(reduced) < 6:
+        return reduced
+    make, arguments, state, *more = reduced
+    items, pairs = (*more, None, None)[:2]
+    cls: Any = type(obj)
+    by_itself = type(state) is tuple and not hasattr(cls, "__setstate__")
+    by_itself = by_itself and cls.__setattr__ is not object.__setattr__
+    filled = issubclass(cls, (list, dict, collections.deque)) and (
+        (items is not None and _defines(cls, "append", "extend"))
+        or (pairs is not None and _defines(cls, "__setitem__"))
+    )
+    if not by_itself and not filled:
+        return reduced
+    from torchreel.formats.frames.parts import fill
+
+    content = state, None if items is None else list(items), None if pairs is None else list(pairs)
+    return make, arguments, content, None, None, fill
+
+
+def _defines(cls: type, *names: str) -> bool:
+    """Return True if one of the methods is Python's own no more."""
+    return any(type(getattr(cls, name, None)) is FunctionType for name in names)
+
+
 _STATES = ("__getstate__", "__reduce__", "__reduce_ex__")
 """The methods by which a class says what is pickled of its objects."""
 
@@ -767,7 +772,7 @@ def _has_own_state(obj: object) -> bool:
         return True
     methods = [getattr(type(obj), name, None) for name in _STATES]
     homes = {method.__module__ for method in methods if type(method) is FunctionType}
-    return any(str(home).partition(".")[0] not in _NEVER_TOLD for home in homes)
+    return any(str(home).partition(".")[0] not in places.KNOWN_ANYWHERE for home in homes)
 
 
 def _members_of(obj: object) -> tuple[Any, ...] | None:

@@ -53,7 +53,9 @@ def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseExcept
     with fail_open("function that is resumed"):
         again = frames == "all" and resume_metadata(call.argument(0, "code")) is not None
         if frames == "failing" or again:
-            _keep(recorder, call, entry, whole=True)
+            made = _keep(recorder, call, entry, whole=True)
+            if made is not None:
+                add_state(recorder, call, entry, made)
             recorder.event_log.hurry()
 
 
@@ -117,10 +119,8 @@ def _again(recorder: Recorder, function: Any, found: Mapping[str, object]) -> Bu
         return make(frame, _describer(), recorder.event_log.redactor, document)
 
 
-def add_state(
-    recorder: Recorder, call: Call, entry: CompileEntry, made: Bundle, read: set[tuple[str, str]]
-) -> None:
-    """Keep what these members of modules hold, too: a compiled frame depends on them.
+def add_state(recorder: Recorder, call: Call, entry: CompileEntry, made: Bundle) -> None:
+    """Keep what the members of modules hold that Dynamo read, too: the compile depends on them.
 
     The frame has not run yet: they are as Dynamo found them.
     """
@@ -128,7 +128,7 @@ def add_state(
 
     with fail_open("state of modules"):
         scope = call.argument(1, "globals")
-        found = {(scope.get(module), name) for module, name in read}
+        found = {(scope.get(module), name) for module, name in entry.read}
         whole = with_state(made, found, _describer(), recorder.event_log.redactor)
         if whole is not None:
             _append(recorder, entry, whole)
@@ -209,7 +209,11 @@ def _make(recorder: Recorder, call: Call, *, whole: bool) -> Bundle:
     import torch
 
     from torchreel.recorder.frames.bundles import Frame, make
-    from torchreel.torch_compat.dynamo import resume_metadata, traced_module
+    from torchreel.torch_compat.dynamo import (
+        objects_of_config,
+        resume_metadata,
+        traced_module,
+    )
 
     names = ("code", "globals", "locals", "builtins", "closure")
     found = {name: call.argument(position, name) for position, name in enumerate(names)}
@@ -218,13 +222,13 @@ def _make(recorder: Recorder, call: Call, *, whole: bool) -> Bundle:
     )
     document = _call(call, frame).to_json()  # looks at the function modes, which are off below
     known = {"resume": resume_metadata(frame.code), "traced": traced_module(frame.code)}
-    guard_filter = _guard_filter(call)
+    deciding = {"guard_filter": _guard_filter(call), "config": objects_of_config() or None}
+    more = {name: value for name, value in deciding.items() if value is not None}
     redactor = recorder.event_log.redactor
     with torch._C.DisableTorchFunction():
         resumed = _resumed(frame) if whole else None
-        if guard_filter is not None:
-            more = {**known, "guard_filter": guard_filter}
-            made = make(frame, _describer(), redactor, document, more, resumed)
+        if more:
+            made = make(frame, _describer(), redactor, document, {**known, **more}, resumed)
             if made.data is not None:
                 return made
         return make(frame, _describer(), redactor, document, known, resumed)

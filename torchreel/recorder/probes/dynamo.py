@@ -71,9 +71,10 @@ def _compile(recorder: Recorder, call: Call) -> Visit:
     bundle = bundles.before(recorder, call, entry)
     outcome = yield
     recorder.leave(span, outcome.error, soft=_is_soft(call, outcome.error))
+    entry.read |= span.entry.read
+    if bundle is not None:
+        bundles.add_state(recorder, call, entry, bundle)
     bundles.after(recorder, call, span.entry, outcome.error)
-    if bundle is not None and outcome.error is None:
-        bundles.add_state(recorder, call, entry, bundle, span.entry.read)
 
 
 def _learn(recorder: Recorder, call: Call, code: CodeType) -> None:

@@ -10,15 +10,17 @@ been built.  The text of that tree is torch's own event `dynamo_cpp_guards_str`,
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchreel.events.guards import AliasGuard, AmbientState, Guard, GuardManager, GuardSources
 from torchreel.patterns import lazy_text
-from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Visit
+from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
+from torchreel.recorder.event_log import failures
 
 if TYPE_CHECKING:
     from torchreel.formats.sources import SourceTable
@@ -29,7 +31,12 @@ CHECK = AttachPoint(
     "CheckFunctionManager.compile_check_fn",
     "the guards that are kept, after each has got its code and the tree its nodes",
 )
-ATTACH_POINTS = (CHECK,)
+LEFT = AttachPoint(
+    "torch._dynamo.output_graph",
+    "OutputGraph.call_cleanup_hooks",
+    "the guards of an attempt that failed, which are never built",
+)
+ATTACH_POINTS = (CHECK, LEFT)
 
 EVENTS: Events = {
     GuardManager: (CHECK,),
@@ -83,7 +90,23 @@ def _note_manager(recorder: Recorder, manager: Any, builder: Any, kept: list[Any
     )
 
 
-def _note_read(recorder: Recorder, kept: list[Any]) -> None:
+def _left(
+    recorder: Recorder,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    token: object,
+    result: object,
+    error: BaseException | None,
+) -> None:
+    """Note what an attempt at a frame had read of modules, if it failed or left the frame alone."""
+    ended = sys.exc_info()[1]
+    if ended is None or recorder.options.settings.frames == "none" or not recorder.is_compiling:
+        return
+    if not failures.is_restart(ended):
+        _note_read(recorder, args[0].guards)
+
+
+def _note_read(recorder: Recorder, kept: Iterable[Any]) -> None:
     """Note the members of modules that a frame depends on: its bundle holds their content."""
     names = (_MEMBER.search(guard.originating_source.name) for guard in kept)
     recorder.entry_here().read.update((found[1], found[2]) for found in names if found is not None)
@@ -218,4 +241,4 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, (str, int)) or hasattr(value, "guard_source")
 
 
-PROBES = (Probe(CHECK, _check_function),)
+PROBES = (Probe(CHECK, _check_function), Tap(LEFT, _left))

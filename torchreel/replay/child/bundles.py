@@ -16,6 +16,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,8 @@ class LoadedFrame:
     """The function of the program that chooses among the guards, if there is one."""
     patches: Sequence[Patch] = ()
     """Members of modules and classes that the program had changed."""
+    config: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+    """What gives the config entries that hold the program's own code, by their names."""
 
     def call(self, wrapper: Callable[[FunctionType], Callable[..., Any]]) -> Any:
         """Call `wrapper(function)`, `torch.compile` for example, with the arguments."""
@@ -372,9 +375,12 @@ def _frame(
 ) -> LoadedFrame:
     if not isinstance(content, dict) or content.get("format") not in (1, FORMAT):
         raise DamagedStore(f"The frame of compile {bundle.place} has a form that is not known.")
-    for number, carried in content.get("attributes", {}).items():
-        for name, value in carried.items():
-            setattr(tensors[number], name, value)
+    import torch
+
+    with torch._C.DisableTorchFunction():
+        for number, carried in content.get("attributes", {}).items():
+            for name, value in carried.items():
+                setattr(tensors[number], name, value)
     for name, module in content.get("modules", {}).items():
         content["function"].__globals__.setdefault(name, module)
     known = content.get("resume"), content.get("traced")
@@ -386,7 +392,15 @@ def _frame(
     return LoadedFrame(
         *_called(content), bundle.missing, notes, *known, resumed, levels,
         content.get("guard_filter"), changed,
+        {name: partial(_entry, value) for name, value in (content.get("config") or {}).items()},
     )  # fmt: skip
+
+
+def _entry(value: object) -> object:
+    """Return the value of a config entry.  Raises UnsupportedError if it was not kept."""
+    if isinstance(value, Opaque):
+        raise UnsupportedError(str(value))
+    return value
 
 
 def _levels(document: bytes, tensors: Sequence[object]) -> dict[int, Sequence[Json]]:

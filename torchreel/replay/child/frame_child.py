@@ -67,6 +67,8 @@ class SequenceStep:
 
     With each, the reason why its entry was void, if an object was gone; else ''.
     """
+    remainders: Sequence[Json] = ()
+    """Those that became known to be zero (`remainders.learned_in`)."""
     operators: Mapping[str, Json] = field(default_factory=dict)
     """Descriptions of operators that torch does not define, by their names.  A stand-in is made of
     one that the bundle does not have, as of an operator of a `torch.library.Library`."""
@@ -209,6 +211,7 @@ def _trace(
     from torchreel.replay.accuracy.results import run_backward_as
     from torchreel.replay.child.frames import SUBSTITUTE, Substitute, imposed, run, trace
     from torchreel.replay.compare.verdict import NOT_RESTORED
+    from torchreel.replay.imposed import remainders
     from torchreel.torch_compat import aot, distributed, inductor
 
     call = bundle.call
@@ -228,12 +231,13 @@ def _trace(
     dynamo_names.make_source_of_nodes(step.source_of_nodes)
     dynamo_names.void_entries(function.__code__, step.entries)
     with (
-        imposed(call, step.compile_id, trust=request.trust) as left,
+        imposed(call, step.compile_id, frame.config, trust=request.trust) as left,
         nullcontext() if step.compile_cpp else inductor.without_cpp_compiler(),
         aot.backward_now(step.backward),
         dynamo_names.item_values(step.items),
         dynamo_names.order_of_entries(step.entries),
         dynamo_names.files_written(step.written),
+        remainders.imposed(step.remainders),
         _patterns(step),
     ):
         told.notes += [f"{NOT_RESTORED}{name}" for name in left]

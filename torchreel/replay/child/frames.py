@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from torchreel.errors import UnsupportedError
+from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.formats import values
 from torchreel.formats.checkpoints import ambient, config
 from torchreel.formats.frames.calls import FrameCall
@@ -109,13 +109,16 @@ _COMPILE = torch.compile
 
 
 @contextlib.contextmanager
-def imposed(call: FrameCall, compile_id: str, *, trust: bool) -> Iterator[list[str]]:
+def imposed(
+    call: FrameCall, compile_id: str, objects: Mapping[str, Callable[[], object]], *, trust: bool
+) -> Iterator[list[str]]:
     """Impose config, ambient state and counters of a call; caches are off.
 
+    `objects` give the config entries that hold the program's own code (`LoadedFrame.config`).
     Yields the config entries that were left out.
     """
     with ExitStack() as stack:
-        left = stack.enter_context(config.patched(call.config, trust=trust))
+        left = stack.enter_context(config.patched(call.config, trust=trust, objects=objects))
         stack.enter_context(configs.caches_off())
         stack.enter_context(ambient.imposed(call.ambient))
         if call.device is not None:
@@ -198,7 +201,10 @@ def backend_of(call: FrameCall, imports: Sequence[str]) -> Any:
     One that is not registered is code of the program's: it is taken from a module that was named
     for it, and from no other.
     """
-    made = debugging_backends.make(call.backend, lambda inner: dynamo.backend(inner, {}))
+    try:
+        made = debugging_backends.make(call.backend, lambda inner: dynamo.backend(inner, {}))
+    except UntrustedError:  # one of torch's for debugging, around the program's own
+        return None
     if made is not None:
         return made
     if ":" not in call.backend:

@@ -144,6 +144,7 @@ SKIPPED = "frames of the compiler"
 CLASSES: Mapping[str, str] = {
     SHARDING: "DTensor keeps for the process what it has worked out of an operator's result",
     "times": "when timed regions began and ended",
+    "trace log": "a process writes the version of torch once, before its first trace record",
     "file numbers": "a process names each file of its stacks once, when it first meets it",
     "fake-tensor cache": "what an operator returns comes from a cache of the process, or is worked "
     "out: that depends on all that the process did before",
@@ -239,6 +240,7 @@ EXCUSES: tuple[Excuse, ...] = (
         "compilation_metrics",
         fields=("compilation_metrics.feature_usage.parallel_compile_post_warmup",),
     ),
+    Excuse("trace log", "artifact", "torch_version"),
     Excuse("file numbers", "str"),
     Excuse("file numbers", TraceStrings.kind),
     Excuse("caches", CacheOutcome.kind),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchreel.events.shape_env import Divisible
@@ -35,6 +35,16 @@ def learned(store: Store, compile: Compile, point: Point) -> tuple[Json, ...]:
         for event in queries.events(store, compile, Divisible.kind)
         if isinstance(event.fields, Divisible) and event.seq > mark.seq and event.env == mark.env
     )
+
+
+def learned_in(store: Store, compiles: Iterable[Compile]) -> list[Json]:
+    """Return the remainders that became known to be zero in whole compiles, in their order."""
+    return [
+        event.fields.expr
+        for compile in compiles
+        for event in queries.events(store, compile, Divisible.kind)
+        if isinstance(event.fields, Divisible)
+    ]
 
 
 @contextlib.contextmanager

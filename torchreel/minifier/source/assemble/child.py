@@ -83,7 +83,7 @@ def _executed(bundle: Any) -> Mapping[tuple[str, int, str], Any]:
 
     frame, ran = _whole(bundle), Ran()
     with ExitStack() as stack, ErrorCatcher() as outcome:
-        stack.enter_context(imposed(bundle.call, "0/0", trust=True))
+        stack.enter_context(imposed(bundle.call, "0/0", frame.config, trust=True))
         with ran:
             if bundle.call.exported:
                 call_module(frame)

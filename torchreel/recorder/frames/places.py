@@ -1,0 +1,153 @@
+"""Objects that a module has, for frame bundles: kept as the place where the module has them.
+
+Lives here: finding the place of a global, of a member of a global, and of a function beneath one.
+Not here: how they are found again (`torchreel.formats.frames.parts`).  Nothing here changes an
+object.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import pickle
+import sys
+from collections.abc import Iterable
+from types import FunctionType
+from typing import Any
+
+import cloudpickle
+
+KNOWN_ANYWHERE = frozenset(
+    {"builtins", "torch", "torchreel", "cloudpickle", *sys.stdlib_module_names}
+)
+"""Top-level modules that a replay has anyway, of a version that the recording knows."""
+
+_BENEATH: tuple[tuple[type, str], ...] = (
+    (classmethod, "__func__"),
+    (staticmethod, "__func__"),
+    (property, "fget"),
+    (functools.cached_property, "func"),
+    (functools.partial, "func"),
+    (FunctionType, "__wrapped__"),
+)
+"""The attribute of a member that has what the member was made of."""
+_MOST_STEPS = 8
+
+
+def of_function(function: FunctionType) -> tuple[str, tuple[str, ...], tuple[str, ...]] | None:
+    """Return the place of a function beneath the member that has its name; None where it has none.
+
+    The place is the module, the names that lead to the member, and the attributes from there on.
+    What has the name of `autograd.Function.apply` is bound to the class; a function under
+    decorators is their `__wrapped__`.  Dynamo knows such functions by their identity.
+    """
+    module, name = function.__module__, function.__qualname__
+    if type(module) is not str or module == "__main__" or _is_by_value(module):
+        return None
+    path = tuple(name.split("."))
+    found: Any = sys.modules.get(module)
+    for part in path:
+        found = _members(found).get(part)
+    steps: list[str] = []
+    while found is not function and len(steps) < _MOST_STEPS:
+        step = next((name for kind, name in _BENEATH if type(found) is kind), None)
+        if step is None or (step == "__wrapped__" and step not in vars(found)):
+            return None
+        steps.append(step)
+        found = getattr(found, step)
+    return (module, path, tuple(steps)) if found is function else None
+
+
+def _members(owner: Any) -> Any:
+    if issubclass(type(owner), type):
+        return type.__getattribute__(owner, "__dict__")
+    return vars(owner) if type(owner) is type(sys) else {}
+
+
+def _is_by_value(module: str) -> bool:
+    """Return True for a module whose functions the program had cloudpickle take by value."""
+    known = cloudpickle.list_registry_pickle_by_value()
+    return any(module == name or module.startswith(f"{name}.") for name in known)
+
+
+def of_singleton(obj: object) -> tuple[str, str] | None:
+    """Return the module and the name of a global of torch or Python; None for any other object.
+
+    Code tells them from others by their identity: `torch._dynamo.comptime.comptime`,
+    `dataclasses.MISSING`.
+    """
+    home = type(obj).__module__
+    if type(home) is not str or home.partition(".")[0] not in KNOWN_ANYWHERE:
+        return None
+    for name, value in list(vars(sys.modules.get(home, sys)).items()):
+        if value is obj:
+            return home, name
+    return None
+
+
+def is_mark(obj: object, reduced: object) -> bool:
+    """Return True for an object without any state, as libraries take for "not given".
+
+    All that it is good for is its identity.
+    """
+    if type(reduced) is not tuple or any(part is not None for part in reduced[2:]):
+        return False
+    make, arguments = reduced[:2]
+    bare: object = copyreg.__newobj__  # type: ignore[attr-defined]
+    return make is bare and len(arguments) == 1
+
+
+def in_modules(obj: object, modules: Iterable[str]) -> tuple[str, str] | None:
+    """Return the module and the name of a global that an object is; None for any other.
+
+    A lock, a `threading.local`, a `ContextVar`: it can't be pickled, and the module has it.  The
+    search covers these modules, and members of the objects of classes that they define.
+    """
+    for module in sorted({*modules} - {"__main__", ""}):
+        for name, value in list(vars(sys.modules.get(module, sys)).items()):
+            if value is obj:
+                return module, name
+            for inner, member in _members_defined_in(value, module):
+                if member is obj:
+                    return module, f"{name}.{inner}"
+    return None
+
+
+def _members_defined_in(value: object, module: str) -> list[tuple[str, object]]:
+    """Return the members of an object whose class was defined in a module, past its own methods."""
+    if type(value).__module__ != module:
+        return []
+    try:
+        return list(object.__getattribute__(value, "__dict__").items())
+    except AttributeError:  # it has slots
+        return []
+
+
+def check_name(obj: object, name: str) -> None:
+    """Raise PicklingError unless the object is what its module has under its own name.
+
+    pickle finds that out too late: a hook of Python's that something took the place of would take
+    with it all that leads to it.
+    """
+    module = getattr(obj, "__module__", None)
+    if type(module) is not str:
+        return  # pickle searches all modules for it
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not obj:
+        raise pickle.PicklingError(f"{name} is another object in its module")
+
+
+def own_name(obj: object) -> str | None:
+    """Return the name under which its module has an object that knows its own name; else None.
+
+    A Triton kernel stands in the place of its function, and holds locks.
+    """
+    own = getattr(obj, "__dict__", None)
+    if type(own) is not dict:
+        return None
+    module, name = own.get("__module__"), own.get("__qualname__")
+    if type(module) is not str or type(name) is not str or module == "__main__":
+        return None
+    return name if vars(sys.modules.get(module, sys)).get(name) is obj else None
