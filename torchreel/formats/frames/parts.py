@@ -140,18 +140,42 @@ def member(module: str, name: str) -> object:
     return operator.attrgetter(name)(importlib.import_module(module))
 
 
-def function_beneath(module: str, path: Sequence[str], steps: Sequence[str]) -> object:
-    """Return the function beneath a member of a module: a class method's own, a decorator's.
+_BENEATH: tuple[tuple[type, str], ...] = (
+    (classmethod, "__func__"),
+    (staticmethod, "__func__"),
+    (property, "fget"),
+    (functools.cached_property, "func"),
+    (functools.partial, "func"),
+    (FunctionType, "__wrapped__"),
+)
+"""The attribute of a member that has what the member was made of."""
+_DEEPEST = 16
 
-    Where the program decorated the member, it may not be decorated yet.  Raises KeyError where the
-    module has no such member.
+
+def beneath(member: object) -> list[object]:
+    """Return a member of a module or class, what it was made of, and so on to the last one."""
+    chain = [member]
+    while len(chain) < _DEEPEST:
+        step = next((name for kind, name in _BENEATH if type(chain[-1]) is kind), "")
+        if step == "__wrapped__" and step not in vars(chain[-1]):
+            break
+        if not step:
+            break
+        chain.append(getattr(chain[-1], step))
+    return chain
+
+
+def function_beneath(module: str, path: Sequence[str], below: int) -> object:
+    """Return the function beneath a member of a module that has so many functions beneath it.
+
+    They are counted from the innermost one, as a program may decorate a member: each class of
+    optimizers is when the first one is made.  Raises KeyError where the module has no such member.
     """
     found: Any = importlib.import_module(module)
     for part in path:
         found = vars(found)[part]
-    for step in steps:
-        found = getattr(found, step, found)
-    return found
+    chain = beneath(found)
+    return chain[max(len(chain) - 1 - below, 0)]
 
 
 def fill(

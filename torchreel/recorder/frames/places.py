@@ -8,7 +8,6 @@ object.
 from __future__ import annotations
 
 import copyreg
-import functools
 import pickle
 import sys
 from collections.abc import Iterable
@@ -22,25 +21,16 @@ KNOWN_ANYWHERE = frozenset(
 )
 """Top-level modules that a replay has anyway, of a version that the recording knows."""
 
-_BENEATH: tuple[tuple[type, str], ...] = (
-    (classmethod, "__func__"),
-    (staticmethod, "__func__"),
-    (property, "fget"),
-    (functools.cached_property, "func"),
-    (functools.partial, "func"),
-    (FunctionType, "__wrapped__"),
-)
-"""The attribute of a member that has what the member was made of."""
-_MOST_STEPS = 8
 
-
-def of_function(function: FunctionType) -> tuple[str, tuple[str, ...], tuple[str, ...]] | None:
+def of_function(function: FunctionType) -> tuple[str, tuple[str, ...], int] | None:
     """Return the place of a function beneath the member that has its name; None where it has none.
 
-    The place is the module, the names that lead to the member, and the attributes from there on.
-    What has the name of `autograd.Function.apply` is bound to the class; a function under
-    decorators is their `__wrapped__`.  Dynamo knows such functions by their identity.
+    The place is the module, the names that lead to the member, and how many functions are beneath
+    the function.  What has the name of `autograd.Function.apply` is bound to the class; a function
+    under decorators is their `__wrapped__`.  Dynamo knows such functions by their identity.
     """
+    from torchreel.formats.frames.parts import beneath
+
     module, name = function.__module__, function.__qualname__
     if type(module) is not str or module == "__main__" or _is_by_value(module):
         return None
@@ -48,14 +38,9 @@ def of_function(function: FunctionType) -> tuple[str, tuple[str, ...], tuple[str
     found: Any = sys.modules.get(module)
     for part in path:
         found = _members(found).get(part)
-    steps: list[str] = []
-    while found is not function and len(steps) < _MOST_STEPS:
-        step = next((name for kind, name in _BENEATH if type(found) is kind), None)
-        if step is None or (step == "__wrapped__" and step not in vars(found)):
-            return None
-        steps.append(step)
-        found = getattr(found, step)
-    return (module, path, tuple(steps)) if found is function else None
+    chain = beneath(found)
+    index = next((i for i, one in enumerate(chain) if one is function), None)
+    return None if index is None else (module, path, len(chain) - 1 - index)
 
 
 def _members(owner: Any) -> Any:
