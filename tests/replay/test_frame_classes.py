@@ -385,6 +385,24 @@ def main():
     torch.compile(lambda x, y: x.sin() + len(x.tag) + y, backend="eager")(image, image[0])
     torch.compile(Model(), backend="eager")(ones(4)).sum().backward()
 """,
+    "jagged tensors": """
+def main():
+    nested, offsets = torch.nested, torch.tensor([0, 3, 7, 10])
+    def listed():
+        rows = [torch.randn(2, 4), torch.randn(4, 4)]
+        return nested.nested_tensor(rows, layout=torch.jagged)
+    nested.nested_tensor_from_jagged(torch.randn(3, 2), torch.tensor([0, 1, 3]))
+    both = torch.compile(lambda x, y: (x * 2 + y).sin(), backend="aot_eager")
+    one = torch.compile(lambda x: (x * 2).sin(), backend="aot_eager")
+    whole = nested.nested_tensor_from_jagged(torch.randn(10, 4), offsets)
+    both(whole, whole)
+    held = nested.nested_tensor_from_jagged(torch.randn(10, 4, requires_grad=True), offsets)
+    one(held).values().sum().backward()
+    torch._dynamo.reset()
+    one(listed().requires_grad_()).values().sum().backward()
+    first = listed()
+    both(first, nested.nested_tensor_from_jagged(torch.randn(6, 4), first.offsets()))
+""",
     "a frozen class with slots": """
 @dataclasses.dataclass(frozen=True)
 class Info:

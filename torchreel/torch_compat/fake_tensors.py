@@ -99,13 +99,6 @@ def own_subclass(name: str) -> type[torch.Tensor] | None:
     return {f"{cls.__module__}.{cls.__qualname__}": cls for cls in found}.get(name)
 
 
-def is_jagged(cls: type) -> bool:
-    """Return True for the class of jagged tensors, whose rows differ in length."""
-    from torch.nested._internal.nested_tensor import NestedTensor
-
-    return issubclass(cls, NestedTensor)
-
-
 def is_functorch_wrapper(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is wrapped by a functorch transform (vmap, grad, jvp)."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))

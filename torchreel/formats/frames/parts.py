@@ -23,9 +23,11 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
+from torchreel.formats.frames import jagged
 from torchreel.formats.tensors import meshes
 from torchreel.formats.tensors.synthetic import with_autograd
 from torchreel.torch_compat import autograd, distributed, fake_tensors, fx
+from torchreel.torch_compat import jagged as jagged_tensors
 from torchreel.torch_compat.operators import dispatcher, operator_definitions
 
 _MARKS = "_dynamo_"
@@ -53,6 +55,8 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     state = fx.graph_module_state(obj)
     if state is not None:
         return bare, (type(obj),), state, None, None, fx.set_graph_module_state
+    if jagged_tensors.is_jagged(type(obj)):
+        return jagged.made, jagged.taken_apart(obj), _marks_of(obj), None, None, set_marks
     if issubclass(type(obj), torch.Tensor) and is_wrapper(obj):
         return wrapped, (type(obj), *_parts(obj))
     if type(obj).__name__ in _ITERATORS and type(obj).__module__ == "builtins":
@@ -259,9 +263,7 @@ def _pairs(old: Any, new: Any, level: int) -> Iterator[tuple[torch.Tensor, torch
 def _parts(tensor: Any) -> tuple[object, ...]:
     names, context = tensor.__tensor_flatten__()
     inner = {name: getattr(tensor, name) for name in names}
-    carried = {k: v for k, v in vars(tensor).items() if k.startswith(_MARKS)}
-    if tensor.is_leaf and tensor.grad is not None:
-        carried["grad"] = tensor.grad
+    carried = _marks_of(tensor)
     autograd = {
         "requires_grad": tensor.requires_grad,
         "leaf": tensor.is_leaf,
@@ -271,6 +273,20 @@ def _parts(tensor: Any) -> tuple[object, ...]:
     numbers = tensor.size(), tensor.stride()
     sizes = [tuple(n if type(n) is int else None for n in ns) for ns in numbers]
     return inner, context, sizes, autograd, carried
+
+
+def _marks_of(tensor: Any) -> dict[str, object]:
+    """Return the marks of a tensor for Dynamo, and its gradient."""
+    carried = {k: v for k, v in vars(tensor).items() if k.startswith(_MARKS)}
+    if tensor.is_leaf and tensor.grad is not None:
+        carried["grad"] = tensor.grad
+    return carried
+
+
+def set_marks(tensor: torch.Tensor, carried: Mapping[str, object]) -> None:
+    """Give a tensor its marks for Dynamo, and its gradient."""
+    for name, value in carried.items():
+        setattr(tensor, name, value)
 
 
 def wrapped(
@@ -285,16 +301,11 @@ def wrapped(
 
     Raises UnsupportedError for a jagged one.
     """
-    if fake_tensors.is_jagged(cls):
-        raise UnsupportedError(
-            "the frame has a jagged tensor: where its rows begin are values, which were not kept, "
-            "and Dynamo sees the number of their lengths in the process and how it was made; "
-            "replay it with --entry graph"
-        )
+    if jagged_tensors.is_jagged(cls):  # of a bundle that was made before their forms were kept
+        raise UnsupportedError(jagged.REFUSED)
     with torch.no_grad():
         size = tuple(sizes[0]) if None in sizes[0] else torch.Size(sizes[0])  # type: ignore[arg-type]
         whole = cls.__tensor_unflatten__(dict(inner), context, size, tuple(sizes[1]))
     found = with_autograd(whole, autograd)
-    for name, value in carried.items():
-        setattr(found, name, value)
+    set_marks(found, carried)
     return found

@@ -24,6 +24,7 @@ from torchreel.replay.compare.rules import (
     FAKE_INPUTS,
     FROM_CACHE,
     ONCE,
+    SCOPES,
     TAKEN_AGAIN,
     Excuse,
     Scope,
@@ -236,7 +237,12 @@ def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
 
 
 def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact]:
-    """Return the facts known when a replay begins: earlier ones, and guards of input conversion."""
+    """Return the facts known when a replay begins: earlier ones, and guards of input conversion.
+
+    One that begins with the frame knows none, and has real inputs to convert.
+    """
+    if not SCOPES[point.entry].checkpoint:
+        return frozenset()
     mark = mark_of(queries.events(store, compile, MARK), point)
     before = mark.seq if mark is not None else 0
     events = itertools.chain.from_iterable(queries.events(store, compile, kind) for kind in ONCE)
