@@ -403,6 +403,18 @@ def main():
     first = listed()
     both(first, nested.nested_tensor_from_jagged(torch.randn(6, 4), first.offsets()))
 """,
+    "functions of modules that the program has marked": """
+import pathlib
+pathlib.Path(__file__).with_name("marked_of_frames.py").write_text("def inner(x): return x + 1")
+import marked_of_frames
+from marked_of_frames import inner
+def main():
+    torch._dynamo.allow_in_graph(inner)
+    torch.compile(lambda x: inner(x) * 2, backend="eager")(ones(3))
+    torch.compile(lambda x: marked_of_frames.inner(x) * 2, backend="eager")(ones(3))
+    torch._dynamo.disallow_in_graph(torch.sub)
+    torch.compile(lambda x: torch.sub(x, 1) * 2, backend="eager")(ones(3))
+""",
     "a frozen class with slots": """
 @dataclasses.dataclass(frozen=True)
 class Info:

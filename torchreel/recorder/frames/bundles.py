@@ -34,7 +34,7 @@ import cloudpickle
 
 from torchreel.errors import UnsupportedError
 from torchreel.recorder.frames import cells, classes, places, secrets
-from torchreel.recorder.frames.patches import home_of, patches, qualname_of
+from torchreel.recorder.frames.patches import home_of, members_of, patches, qualname_of
 from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import REDACTED, Redactor
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
@@ -212,9 +212,8 @@ def make(
     status = "partial" if notes.reasons else "complete"
     kept = _patches(notes, describe, redactor)
     document = _document(notes, notes.modules | frame.module())
-    return Bundle(
-        status, notes.told(), data, canonical_json({"call": call, "patches": kept, **document})
-    )
+    document |= {"call": call, "patches": kept, "marks": _marks(notes)}
+    return Bundle(status, notes.told(), data, canonical_json(document))
 
 
 def _patches(notes: _Notes, describe: Describe, redactor: Redactor | None) -> dict[str, Json]:
@@ -246,6 +245,22 @@ def _patches(notes: _Notes, describe: Describe, redactor: Redactor | None) -> di
             "data": base64.b64encode(data).decode(), "ruled": _is_ruled(value),
         })  # fmt: skip
     return {"kept": found, "left_out": left[:_MOST_REASONS]}
+
+
+def _marks(notes: _Notes) -> list[Json]:
+    """Return the marks for Dynamo (`allow_in_graph`) of what the code finds by name in modules.
+
+    They are kept by id, so neither a name nor the module has them.
+    """
+    from torchreel.torch_compat import dynamo
+
+    found: list[Json] = []
+    for owner in list(notes.owners.values()):
+        members = members_of(owner) if type(owner) is ModuleType else {}
+        for name in sorted(notes.names & members.keys()):
+            if marks := dynamo.dynamo_marks(members[name]):
+                found.append({"module": home_of(owner), "member": name, "marks": list(marks)})
+    return found
 
 
 def _is_ruled(value: object) -> bool:

@@ -15,6 +15,7 @@ import linecache
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -204,6 +205,19 @@ def _patches_of(bundle: LoadedBundle) -> tuple[list[Patch], list[str]]:
     return patches, notes
 
 
+def _mark(rows: Sequence[Any]) -> None:
+    """Mark the members of modules for Dynamo that the program had marked; not one that is gone."""
+    from torchreel.torch_compat import dynamo
+
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise DamagedStore(f"A mark for Dynamo is malformed: {row!r:.60}.")
+        with suppress(ImportError, ValueError, TypeError):
+            members = vars(importlib.import_module(str(row.get("module"))))
+            if (value := members.get(str(row.get("member")))) is not None:
+                dynamo.mark_for_dynamo(value, [str(mark) for mark in _list(row.get("marks"))])
+
+
 def _list(found: object) -> list[Any]:
     return found if isinstance(found, list) else []
 
@@ -386,6 +400,7 @@ def _frame(
     known = content.get("resume"), content.get("traced")
     whole = content.get("resumed")
     resumed = None if whole is None else LoadedFrame(*_called(whole), bundle.missing, notes)
+    _mark(_list(_parsed(bundle.document).get("marks")))
     levels = _levels(bundle.document, tensors)
     changed, more = _patches_of(bundle)
     notes = (*notes, *more)
