@@ -415,6 +415,37 @@ def main():
     torch._dynamo.disallow_in_graph(torch.sub)
     torch.compile(lambda x: torch.sub(x, 1) * 2, backend="eager")(ones(3))
 """,
+    "where __torch_function__ is switched off": """
+class Marked(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+def main():
+    marked = ones(3).as_subclass(Marked)
+    compiled = torch.compile(lambda x: x.sin(), backend="eager")
+    compiled(marked)
+    with torch._C.DisableTorchFunctionSubclass():
+        compiled(marked)
+    with torch._C.DisableTorchFunction():
+        compiled(ones(3))
+""",
+    "containers that refer weakly": """
+import weakref
+from torch.utils.weak import WeakTensorKeyDictionary
+class Other: pass
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.other, self.tensor = Other(), ones(2)
+        self.values = weakref.WeakValueDictionary({"a": self.other})
+        self.keys = weakref.WeakKeyDictionary({self.other: 1})
+        self.all = weakref.WeakSet([self.other])
+        self.tensors = WeakTensorKeyDictionary()
+        self.tensors[self.tensor] = 2
+    def forward(self, x): return x * len(self.__dict__) + self.tensor.sum()
+def main():
+    torch.compile(Model(), backend="eager")(ones(3))
+""",
     "a frozen class with slots": """
 @dataclasses.dataclass(frozen=True)
 class Info:
@@ -496,3 +527,18 @@ def test_a_frame_that_calls_an_operator_that_is_code_is_refused(tmp_path: Path) 
     assert row.verdict.verdict == "refused"
     assert "frame_classes.wave" in row.verdict.detail
     assert "--import MODULE" in row.verdict.detail
+
+
+_OWN_FAKE_MODE = """
+from torch._subclasses.fake_tensor import FakeTensorMode
+def main():
+    with FakeTensorMode():
+        torch.compile(lambda x: x.sin(), backend="eager")(ones(2))
+"""
+
+
+@pytest.mark.slow
+def test_a_frame_in_a_fake_mode_of_the_program_is_refused(tmp_path: Path) -> None:
+    (row,) = _replays(_OWN_FAKE_MODE, tmp_path)
+    assert row.verdict.verdict == "refused"
+    assert "a FakeTensorMode of its own" in row.verdict.detail

@@ -153,6 +153,28 @@ def _dispatching_below(layer: object) -> contextlib.AbstractContextManager[None]
     return found
 
 
+_FUNCTIONS_OFF: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "": contextlib.nullcontext,
+    "subclasses": torch._C.DisableTorchFunctionSubclass,
+    "all": torch._C.DisableTorchFunction,
+}
+"""The parts of `__torch_function__` that a program can switch off, and what does that."""
+
+
+def functions_off() -> str:
+    """Return what of `__torch_function__` is switched off: '', 'subclasses', or 'all'."""
+    if torch._C._is_torch_function_all_disabled():
+        return "all"
+    return "" if torch._C._is_torch_function_enabled() else "subclasses"
+
+
+def with_functions_off(what: str) -> contextlib.AbstractContextManager[None]:
+    """Switch off what `functions_off` returned."""
+    if what not in _FUNCTIONS_OFF:
+        raise UnsupportedError(f"of __torch_function__ nothing is called {what!r:.60}")
+    return _FUNCTIONS_OFF[what]()
+
+
 def encode_ambient() -> dict[str, Json]:
     """Return the ambient state of this moment."""
     state = {name: get() for name, (get, _) in STATE.items()}

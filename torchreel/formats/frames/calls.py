@@ -48,6 +48,8 @@ class FrameCall:
     """The one that `torch.set_default_device` set, in any thread: Dynamo guards on it."""
     modes: list[str] = field(default_factory=list)
     """Classes of the torch function modes that were active, besides that of the device."""
+    functions_off: str = ""
+    """What of `__torch_function__` the program had switched off (`ambient.functions_off`)."""
     transforms: list[str] = field(default_factory=list)
     """The functorch transforms that were open around the frame."""
     levels: list[Json] = field(default_factory=list)
@@ -100,6 +102,7 @@ def encode_frame_call(code: CodeType, closure: object, backend: object, **call: 
         device=device,
         global_device=dynamo.global_device(),
         modes=modes,
+        functions_off=ambient.functions_off(),
         transforms=transforms.open_transforms(),
         levels=transforms.open_levels(),
         world=distributed.world(),

@@ -21,6 +21,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats.frames import jagged
@@ -68,6 +69,10 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
         return cached, (obj.__wrapped__, obj.cache_parameters())
     if type(obj) is weakref.ref:
         return weak, (obj(),)
+    if type(obj) in _WEAK_MAPPINGS:
+        return type(obj), (), list(obj.items()), None, None, fill_weak_mapping
+    if type(obj) is weakref.WeakSet:
+        return type(obj), (), list(obj), None, None, fill_weak_set
     if (group := distributed.group_name_of(obj)) is not None:
         return distributed.group_named, (group,)
     if (mesh := distributed.mesh_of(obj)) is not None and mesh is obj:
@@ -103,6 +108,25 @@ def weak(target: object) -> object:
         return weakref.ref(type("Gone", (), {})())
     _referred.append(target)
     return weakref.ref(target)
+
+
+_WEAK_MAPPINGS = (
+    weakref.WeakValueDictionary, weakref.WeakKeyDictionary, WeakIdKeyDictionary,
+    WeakTensorKeyDictionary,
+)  # fmt: skip
+
+
+def fill_weak_mapping(mapping: Any, items: Sequence[tuple[Any, Any]]) -> None:
+    """Fill a mapping that refers to its keys or values weakly; these stay."""
+    for key, value in items:
+        _referred.append((key, value))
+        mapping[key] = value
+
+
+def fill_weak_set(found: weakref.WeakSet[Any], members: Sequence[Any]) -> None:
+    """Fill a set that refers to its members weakly; these stay."""
+    _referred.extend(members)
+    found.update(members)
 
 
 _ITERATORS: Mapping[str, Callable[[list[Any]], object]] = {

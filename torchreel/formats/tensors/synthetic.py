@@ -145,6 +145,11 @@ class _Synthesis:
             return torch.Generator(str(description.get("device", "cpu"))).manual_seed(0)
         if kind == meshes.KIND:
             return meshes.make(description)
+        if kind == "fake":
+            raise UnsupportedError(
+                "the frame has a fake tensor: the program compiled in a FakeTensorMode of its own, "
+                "which is not kept"
+            )
         raise UnsupportedError(f"no real value can be made for an input of kind {kind!r}")
 
     def _tensor(self, description: Mapping[str, Json]) -> torch.Tensor:

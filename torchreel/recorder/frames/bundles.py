@@ -655,11 +655,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """
         found = []
         for number, tensor in enumerate(list(self._held)):
+            description = self._notes.tensors[number]
+            if isinstance(description, Mapping) and description.get("k") == "fake":
+                continue  # it would bring its mode
             carried = dict(getattr(tensor, "__dict__", None) or {})
             if getattr(tensor, "is_leaf", False) and tensor.grad is not None:  # type: ignore[attr-defined]
                 carried["grad"] = tensor.grad  # type: ignore[attr-defined]
             kind, home = type(tensor), str(type(tensor).__module__)
-            if _is_plain(self._notes.tensors[number]) and home.partition(".")[0] != "torch":
+            if _is_plain(description) and home.partition(".")[0] != "torch":
                 carried["__class__"] = kind
             if carried:
                 found.append((number, carried))

@@ -297,6 +297,8 @@ def _describer() -> Describe:
             inner, levels = transforms.unwrapped(value)  # type: ignore[arg-type]
             described = encoder.describe(inner)
             return {**described, "levels": levels} if levels else described  # type: ignore[dict-item]
+        if issubclass(kind, fake_tensors.FakeTensor):
+            return {"k": "fake"}  # of a mode of the program's
         if issubclass(kind, (torch.Tensor, torch.Generator)):
             return encoder.describe(value)
         if issubclass(kind, storages):

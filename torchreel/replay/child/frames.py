@@ -121,6 +121,7 @@ def imposed(
         left = stack.enter_context(config.patched(call.config, trust=trust, objects=objects))
         stack.enter_context(configs.caches_off())
         stack.enter_context(ambient.imposed(call.ambient))
+        stack.enter_context(ambient.with_functions_off(call.functions_off))
         if call.device is not None:
             stack.enter_context(torch.device(call.device))
         stack.enter_context(dynamo.with_global_device(call.global_device))
