@@ -396,6 +396,7 @@ def main():
     one = torch.compile(lambda x: (x * 2).sin(), backend="aot_eager")
     whole = nested.nested_tensor_from_jagged(torch.randn(10, 4), offsets)
     both(whole, whole)
+    one(whole.transpose(1, 2))
     held = nested.nested_tensor_from_jagged(torch.randn(10, 4, requires_grad=True), offsets)
     one(held).values().sum().backward()
     torch._dynamo.reset()

@@ -6,6 +6,7 @@ Dynamo sees is kept: the numbers of the lengths, and what a tensor is a view of.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,26 +28,35 @@ def taken_apart(tensor: Any) -> tuple[Any, ...]:
     parts = {name: getattr(tensor, name) for name in names}
     dimension, base = jagged.layout_of(tensor)
     values = parts.pop("_values")
-    form = _form(values, base)
+    form, swapped = _form(values, base)
     number = None if fake_tensors.is_fake(parts["_offsets"]) else jagged.row_length(tensor)
     autograd: dict[str, Any] = {"requires_grad": tensor.requires_grad, "leaf": tensor.is_leaf}
     autograd["creation"] = fake_tensors.creation_of_view(tensor) if tensor._is_view() else ""
     numbers = {"row_length": number, "next": jagged.next_row_length()}
-    below = values if form == "view" else base if form == "detached" else None
-    return form, below, parts, dimension, numbers, autograd
+    below = {"view": values, "detached": base, "transposed": base}.get(form)
+    return form, below, parts, dimension, {**numbers, "swapped": swapped}, autograd
 
 
-def _form(values: torch.Tensor, base: torch.Tensor | None) -> str:
+def _form(values: torch.Tensor, base: torch.Tensor | None) -> tuple[str, tuple[int, int] | None]:
     """Return how a jagged tensor relates to the dense one that it is a view of.
 
-    It is a 'view' of its own values, or 'detached' from one, as `torch.nested.nested_tensor` is;
-    '' for any other.
+    It is a 'view' of its own values, 'detached' from one, as `torch.nested.nested_tensor` is, or
+    'transposed', with the two dimensions of the values that are exchanged; '' for any other.
     """
     if base is values:
-        return "view"
-    if base is not None and base.shape == values.shape and base.stride() == values.stride():
-        return "detached"
-    return ""
+        return "view", None
+    if base is None or base.dim() != values.dim():
+        return "", None
+    if _place(base) == _place(values):
+        return "detached", None
+    for pair in itertools.combinations(range(base.dim()), 2):
+        if _place(base.transpose(*pair)) == _place(values):
+            return "transposed", pair
+    return "", None
+
+
+def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.stride(), tensor.storage_offset()
 
 
 def made(
@@ -54,7 +64,7 @@ def made(
     below: torch.Tensor | None,
     parts: Mapping[str, torch.Tensor],
     dimension: int,
-    numbers: Mapping[str, int | None],
+    numbers: Mapping[str, Any],
     autograd: Mapping[str, Any],
 ) -> torch.Tensor:
     """Return a jagged tensor over the dense one below it.
@@ -62,11 +72,15 @@ def made(
     Raises UnsupportedError for a form that can't be made again.
     """
     number = numbers["row_length"]
-    if form not in ("view", "detached") or below is None or number is None:
+    if below is None or number is None:
         raise UnsupportedError(REFUSED)
+    pair = tuple(one + 1 for one in numbers["swapped"]) if form == "transposed" else ()
+    if pair and dimension in pair:  # the rows lay in the other one before
+        dimension = sum(pair) - dimension
     _spread(below.shape[dimension - 1], parts)
-    with torch.set_grad_enabled(form == "view" and not autograd["leaf"]):
+    with torch.set_grad_enabled(form != "detached" and not autograd["leaf"]):
         found = jagged.view(below, parts, dimension, number)
+        found = found.transpose(*pair) if pair else found
     found = with_autograd(found.detach() if form == "detached" else found, autograd)
     if autograd["creation"]:
         fake_tensors.set_creation_of_view(found, autograd["creation"])
