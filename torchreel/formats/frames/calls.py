@@ -49,7 +49,7 @@ class FrameCall:
     modes: list[str] = field(default_factory=list)
     """Classes of the torch function modes that were active, besides that of the device."""
     functions_off: str = ""
-    """What of `__torch_function__` the program had switched off (`ambient.functions_off`)."""
+    """The part of `__torch_function__` that the program had switched off (`functions_off`)."""
     transforms: list[str] = field(default_factory=list)
     """The functorch transforms that were open around the frame."""
     levels: list[Json] = field(default_factory=list)

@@ -65,7 +65,7 @@ class LoadedFrame:
     patches: Sequence[Patch] = ()
     """Members of modules and classes that the program had changed."""
     config: Mapping[str, Callable[[], object]] = field(default_factory=dict)
-    """What gives the config entries that hold the program's own code, by their names."""
+    """Loaders of the config entries that hold the program's own code, by their names."""
 
     def call(self, wrapper: Callable[[FunctionType], Callable[..., Any]]) -> Any:
         """Call `wrapper(function)`, `torch.compile` for example, with the arguments."""
