@@ -394,7 +394,8 @@ def _frame(
     with torch._C.DisableTorchFunction():
         for number, carried in content.get("attributes", {}).items():
             for name, value in carried.items():
-                setattr(tensors[number], name, value)
+                with suppress(TypeError):  # a class whose objects are laid out otherwise
+                    setattr(tensors[number], name, value)
     for name, module in content.get("modules", {}).items():
         content["function"].__globals__.setdefault(name, module)
     known = content.get("resume"), content.get("traced")
