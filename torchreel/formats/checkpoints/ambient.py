@@ -168,9 +168,9 @@ def functions_off() -> str:
     return "" if torch._C._is_torch_function_enabled() else "subclasses"
 
 
-def with_functions_off(what: str) -> contextlib.AbstractContextManager[None]:
+def with_functions_off(what: object) -> contextlib.AbstractContextManager[None]:
     """Switch off what `functions_off` returned."""
-    if what not in _FUNCTIONS_OFF:
+    if not isinstance(what, str) or what not in _FUNCTIONS_OFF:
         raise UnsupportedError(f"of __torch_function__ nothing is called {what!r:.60}")
     return _FUNCTIONS_OFF[what]()
 
