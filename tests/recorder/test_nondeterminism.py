@@ -93,6 +93,24 @@ def test_vector_instructions_that_are_chosen_for_generated_code(record: Record) 
     assert data["flags"] == isa.build_arch_flags()
 
 
+def test_vector_instructions_are_noted_once_in_a_compile_whose_backward_comes_late(
+    record: Record,
+) -> None:
+    def two_frames() -> None:
+        x = torch.ones(64, requires_grad=True)
+        first = torch.compile(lambda x: x.sin().cos())(x)
+        second = torch.compile(lambda x: x.exp().cos())(x)
+        (first + second).sum().backward()
+
+    with fresh_inductor_cache():
+        log = record(two_frames)
+    for compile in queries.compiles(log.store, log.recording.id):
+        stages = [stage.stage for stage in queries.stages(log.store, compile)]
+        assert stages.count("codegen") == 2, stages
+        events = queries.events(log.store, compile, "nondeterminism.vector_isa")
+        assert len(list(events)) == 1, compile.place
+
+
 def test_measured_choices(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object) -> None:
         raise OSError("measured is enough")

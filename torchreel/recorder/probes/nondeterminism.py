@@ -29,7 +29,6 @@ from torchreel.events.nondeterminism import (
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 
 if TYPE_CHECKING:
-    from torchreel.recorder.event_log.spans import CompileEntry
     from torchreel.recorder.recorder import Recorder
 
 _AOT_CACHE = "torch._functorch._aot_autograd.autograd_cache"
@@ -98,8 +97,8 @@ class _Thread(threading.local):
 
 
 _here = _Thread()
-_noted: dict[str, CompileEntry | None] = {}
-"""The compile for which each fact of the machine was noted: torch reads them again and again."""
+_outside: set[str] = set()
+"""Facts of the machine that were noted outside of any compile."""
 
 
 def note_machine(recorder: Recorder, inputs: Sequence[object]) -> None:
@@ -230,13 +229,17 @@ def _triton(recorder: Recorder, call: Call) -> Visit:
 
 
 def _is_new(recorder: Recorder, what: str) -> bool:
-    """Return whether this was not yet noted for the compile at hand."""
+    """Return whether this was not yet noted for the compile at hand: torch asks again and again.
+
+    Each compile counts for itself: a late backward may follow the compile of another frame, and
+    what was noted with the forward holds for it.
+    """
     top = recorder.spans.top
-    entry = top.entry if top is not None else None
-    if what in _noted and _noted[what] is entry:
-        return False
-    _noted[what] = entry
-    return True
+    if top is not None:
+        return top.entry.ordinal("fact", what) == 0
+    is_new = what not in _outside
+    _outside.add(what)
+    return is_new
 
 
 def _vector(
