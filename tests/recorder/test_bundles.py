@@ -23,7 +23,8 @@ from torchreel.errors import (
     UntrustedError,
     UsageError,
 )
-from torchreel.recorder.frames import bundles
+from torchreel.formats.frames import parts
+from torchreel.recorder.frames import pickler
 from torchreel.recorder.settings import Settings
 from torchreel.replay.child.bundles import _unpickled, read_bundle
 from torchreel.store import Store, queries
@@ -397,7 +398,7 @@ def test_an_object_that_raises_costs_only_itself(record: Record) -> None:
 def test_size_and_time_are_bounded(
     record: Record, monkeypatch: pytest.MonkeyPatch, name: str, value: float, reason: str
 ) -> None:
-    monkeypatch.setattr(bundles, name, value)
+    monkeypatch.setattr(pickler, name, value)
 
     def f(x: torch.Tensor, text: str) -> torch.Tensor:
         return x.sin()
@@ -472,12 +473,10 @@ def test_nothing_is_kept_where_all_text_is_redacted(tmp_path: Path) -> None:
 
 
 def test_a_bundle_that_needs_what_was_not_kept_says_so() -> None:
-    data = pickle.dumps({"hook": _Attribute(bundles.Opaque("some.Type", "it can't be pickled"))})
+    data = pickle.dumps({"hook": _Attribute(parts.Opaque("some.Type", "it can't be pickled"))})
     with pytest.raises(ReplayError, match=r"is not complete: a some\.Type was not kept"):
         _unpickled(data, [], "1/0/0")
-    assert (
-        repr(pickle.loads(pickle.dumps(bundles.Opaque("some.Type", "why")))) == "<some.Type: why>"
-    )
+    assert repr(pickle.loads(pickle.dumps(parts.Opaque("some.Type", "why")))) == "<some.Type: why>"
 
 
 class _Attribute:

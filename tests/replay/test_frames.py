@@ -18,7 +18,6 @@ from tests.replay.frame_programs import KINDS, MAIN, MODULE
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
 from torchreel.events.frames import CacheMiss
 from torchreel.formats.frames import parts
-from torchreel.recorder.frames import bundles
 from torchreel.replay import Verdict, replay, until
 from torchreel.replay.child import bundles as read_bundles
 from torchreel.replay.child import modules
@@ -413,8 +412,11 @@ def test_state_of_a_module_is_kept_or_named(
 @pytest.mark.parametrize(
     ("name", "now"),
     [
-        ("torchreel.recorder.bundles made", bundles.made),
-        ("torchreel.recorder.bundles Opaque", bundles.Opaque),
+        ("torchreel.recorder.bundles made", parts.made),
+        ("torchreel.recorder.bundles Opaque", parts.Opaque),
+        ("torchreel.recorder.frames.bundles made", parts.made),
+        ("torchreel.recorder.frames.bundles Opaque", parts.Opaque),
+        ("torchreel.recorder.frames.bundles set_marked", parts.set_marked),
         ("torchreel.store.portable.frame_parts bare", parts.bare),
         ("torchreel.store.portable.frame_parts wrapped", parts.wrapped),
         ("torchreel.store.portable.frame_parts operator_at", parts.operator_at),

@@ -3,9 +3,9 @@
 Lives here: FX modules (their own `__reduce__` compiles them anew, and traces their code when it is
 loaded, with a tracer that may want more), tensors of wrapper subclasses (their values stay out),
 operators, functions with a cache, weak references, contexts of an `autograd.Function`, process
-groups, meshes of devices, modules of a class of their own, and optimizers.  Not here: the pickle
-(`recorder.frames.bundles`), which names the functions of this module: they run while a bundle is
-loaded, which needs trust.
+groups, meshes of devices, modules of a class of their own, optimizers, and what could not be kept.
+Not here: the pickle (`recorder.frames.pickler`), which names the functions of this module: they run
+while a bundle is loaded, which needs trust.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats.frames import jagged
 from torchreel.formats.tensors import meshes
 from torchreel.formats.tensors.synthetic import with_autograd
-from torchreel.torch_compat import autograd, distributed, fake_tensors, fx
+from torchreel.torch_compat import autograd, distributed, dynamo, fake_tensors, fx
 from torchreel.torch_compat import jagged as jagged_tensors
 from torchreel.torch_compat.operators import dispatcher, operator_definitions
 
@@ -333,3 +333,47 @@ def wrapped(
     found = with_autograd(whole, autograd)
     set_marks(found, carried)
     return found
+
+
+class Opaque:
+    """Stands where something was that could not be pickled."""
+
+    def __init__(self, type: str, reason: str) -> None:
+        self.type, self.reason = type, reason
+
+    def __repr__(self) -> str:
+        return f"<{self.type}: {self.reason}>"
+
+    def __getattr__(self, name: str) -> Any:
+        told = vars(self)  # empty while it is read back
+        what, why = told.get("type", "object"), told.get("reason", "")
+        raise AttributeError(f"a {what} was not kept ({why})", name=name, obj=self)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Raise AttributeError: an iterator over it (`enumerate`) can't be made again."""
+        return self.__getattr__("__iter__")  # type: ignore[no-any-return]
+
+
+_made: dict[int, Any] = {}
+"""In a process that loads bundles: what each token stands for."""
+
+
+def made(token: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the object of a token: an earlier bundle's, or a new `function(*arguments)`.
+
+    Called while a bundle is loaded.  A token is an id, and may have been reused: the earlier object
+    is taken only if it is like the new one.
+    """
+    new, old = function(*arguments), _made.get(token)
+    alike = type(new) is type(old) and getattr(new, "__code__", 0) == getattr(old, "__code__", 0)
+    alike = alike and (type(new) is not CodeType or new == old)
+    if not alike or getattr(new, "__globals__", 0) is not getattr(old, "__globals__", 0):
+        old = _made[token] = new
+    return old
+
+
+def set_marked(obj: object, state: tuple[Any, Callable[..., None], tuple[str, ...]]) -> None:
+    """Set the state of an object and mark it for Dynamo.  Called while a bundle is loaded."""
+    inner, setter, marks = state
+    setter(obj, inner)
+    dynamo.mark_for_dynamo(obj, marks)

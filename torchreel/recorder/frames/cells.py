@@ -13,6 +13,18 @@ from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any
 
+from torchreel.formats.frames.parts import Opaque
+
+
+def content(value: Any) -> Any:
+    """Return an argument, taken out of its cell if an inner function uses it."""
+    if not isinstance(value, CellType):
+        return value
+    try:
+        return value.cell_contents
+    except ValueError:
+        return Opaque("cell", "it is empty")
+
 
 @dataclass(frozen=True)
 class EmptyCell:

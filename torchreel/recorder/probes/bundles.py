@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from torchreel.formats.checkpoints.document import CheckpointDoc
     from torchreel.formats.frames.calls import FrameCall
     from torchreel.recorder.event_log.spans import CompileEntry
-    from torchreel.recorder.frames.bundles import Bundle, Describe, Frame
+    from torchreel.recorder.frames.bundles import Bundle, Frame
+    from torchreel.recorder.frames.pickler import Describe
     from torchreel.recorder.recorder import Recorder
     from torchreel.store.documents.jsontypes import Json
 

@@ -29,7 +29,8 @@ from torchreel.errors import (
     UnsupportedError,
     UntrustedError,
 )
-from torchreel.recorder.frames.bundles import FORMAT, GENERATED, Opaque
+from torchreel.formats.frames.parts import Opaque
+from torchreel.recorder.frames.bundles import FORMAT, GENERATED
 from torchreel.recorder.frames.patches import Patch
 from torchreel.replay.child import known_tensors, modules
 from torchreel.store import queries
@@ -334,7 +335,8 @@ def _strided(whole: Any, strides: Any) -> Any:
 
 
 _MOVED = {
-    "torchreel.recorder.bundles": "torchreel.recorder.frames.bundles",
+    "torchreel.recorder.bundles": "torchreel.formats.frames.parts",
+    "torchreel.recorder.frames.bundles": "torchreel.formats.frames.parts",
     "torchreel.store.portable.frame_parts": "torchreel.formats.frames.parts",
 }
 """Modules of ours that bundles of older versions name, and where they are now."""

@@ -1,0 +1,71 @@
+"""Notes that are taken while a bundle is pickled: what is in it, and what is not.
+
+Lives here: the collection.  Not here: the pickler that fills it (`pickler`), and what is made of it
+(`bundles`, `redacted_pickles`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, ModuleType
+
+from torchreel.formats.frames.parts import Opaque
+from torchreel.recorder.frames import places
+from torchreel.store.documents.jsontypes import Json
+
+MOST_REASONS = 20
+
+
+@dataclass
+class Notes:
+    """Notes that are taken while one pickle is made."""
+
+    tensors: list[Json] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    stopped: str | None = None
+    files: set[str] = field(default_factory=set)
+    """Files of the functions that are pickled by value."""
+    pairs: set[tuple[str, str]] = field(default_factory=set)
+    """Text in dictionaries (also globals and attributes) and cells, with its key."""
+    variables: set[str] = field(default_factory=set)
+    """Names of arguments and variables in that code: the code can't do without them."""
+    constants: set[str] = field(default_factory=set)
+    """Text that the code puts under the name of a secret."""
+    names: set[str] = field(default_factory=set)
+    """Names of globals and attributes in that code."""
+    lines: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    """By file: the first and the last line of each function that is pickled by value."""
+    modules: set[str] = field(default_factory=set)
+    """Modules that it refers to by name."""
+    owners: dict[int, ModuleType | type | FunctionType] = field(default_factory=dict)
+    """Modules, classes and functions that it refers to by name."""
+    scopes: set[int] = field(default_factory=set)
+    """Dictionaries that stand for the globals of a module."""
+
+    def add_code(self, code: CodeType) -> None:
+        """Note the file, lines and names of the code of a function that is pickled by value."""
+        self.files.add(code.co_filename)
+        self.variables.update((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
+        self.names.update(code.co_names)
+        last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
+        self.lines.setdefault(code.co_filename, set()).add((code.co_firstlineno, last))
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self.add_code(constant)
+
+    def add_module(self, name: object) -> None:
+        """Note a module that the bundle refers to by name."""
+        if isinstance(name, str) and name.partition(".")[0] not in places.KNOWN_ANYWHERE:
+            self.modules.add(name)
+
+    def missing(self, what: str, reason: str) -> Opaque:
+        """Note that something is not in the bundle; return its placeholder."""
+        if f"{what}: {reason}" not in self.reasons:
+            self.reasons.append(f"{what}: {reason}")
+        return Opaque(what, reason)
+
+    def reason(self) -> str:
+        """Return in a line why the bundle is not complete; empty if it is."""
+        more = len(self.reasons) - MOST_REASONS
+        found = self.reasons[:MOST_REASONS] + ([f"and {more} more"] if more > 0 else [])
+        return "; ".join(found)

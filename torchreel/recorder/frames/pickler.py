@@ -1,0 +1,299 @@
+"""The pickler of a bundle: code by value, no data, and a placeholder for what can't be pickled.
+
+Lives here: which object is left out, taken by its place, or made of parts, up to a limit of bytes
+and seconds.  Not here: what the pickles are of (`bundles`), and how a reduce value is changed
+(`reduce_values`).
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import cloudpickle
+
+from torchreel.errors import UnsupportedError
+from torchreel.formats.frames.parts import Opaque, function_beneath, member, taken_apart
+from torchreel.recorder.frames import cells, classes, places, secrets
+from torchreel.recorder.frames.notes import Notes
+from torchreel.recorder.frames.patches import home_of
+from torchreel.recorder.frames.reduce_values import (
+    has_own_state,
+    members_of,
+    past_overrides,
+    with_marks,
+    with_token,
+    without_known_globals,
+    without_new,
+)
+from torchreel.recorder.guard import fail_open
+from torchreel.store.documents.jsontypes import Json
+
+LARGEST = 4 << 20
+"""Bytes: a hundred times what a frame with a large model takes."""
+LONGEST = 2.0
+"""Seconds: looked at with every object, so that neither size nor time gets out of hand."""
+
+_PROTOCOL = 3
+"""The last one without frames: a string in it can be replaced by a shorter one."""
+_PLAIN = frozenset({bool, int, float, str, bytes, list, tuple, dict, set, type(None), CodeType})
+_LONGEST_BYTES = 4096
+"""A longer object of bytes that is no code is data: an image, a file, a pickle."""
+_LONGEST_NAME = 100
+"""Characters: longer strings are no names, which Python keeps once."""
+
+Describe = Callable[[object], "Json | None"]
+"""The description of a tensor, array or generator; None for anything else."""
+
+_Persistent = int | str | tuple[str, int] | tuple[str, str, int]
+"""Names, in a pickle, of what is not in it."""
+
+
+class TensorAttributes:
+    """Stands for the attributes of the tensors that the pickle has come across before it."""
+
+
+class NamedOperators:
+    """Stands for the operators of the program that the functions before it name."""
+
+
+class _Sink(io.BytesIO):
+    """Takes a bundle's bytes, up to a limit."""
+
+    def __init__(self, notes: Notes) -> None:
+        super().__init__()
+        self._notes = notes
+
+    def write(self, data: Any, /) -> int:
+        if self.tell() + memoryview(data).nbytes > LARGEST:
+            self._notes.stopped = f"it is larger than {LARGEST} bytes"
+            raise UnsupportedError(self._notes.stopped)
+        return super().write(data)
+
+
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles by value the objects that cloudpickle does, but neither data nor what it can't."""
+
+    def __init__(self, sink: _Sink, describe: Describe, notes: Notes) -> None:
+        super().__init__(sink, protocol=_PROTOCOL)
+        self._describe, self._notes = describe, notes
+        self._numbers: dict[int, int] = {}
+        self._held: list[object] = []
+        self._globals: dict[int, tuple[str, str, int]] = {}
+        self._of_code: set[bytes] = set()
+        self._cells = cells.Cells()
+        self._deadline = time.monotonic() + LONGEST
+
+    def persistent_id(self, obj: object) -> _Persistent | None:
+        """Return a persistent id; None for an object that is pickled itself.
+
+        It is the number of a tensor's description, the name of a function's globals, a string that
+        Python keeps once, or the size of data.
+
+        Dynamo looks constants up by their identity: a key that was a constant has to be one again.
+        """
+        if type(obj) is str:
+            return obj if _is_kept_once(obj) else None
+        if type(obj) in _PLAIN:
+            if type(obj) is dict:
+                self._look(obj.items())
+                return self._globals.get(id(obj))
+            if type(obj) is CodeType:
+                self._of_code |= {obj.co_code, obj.co_linetable, obj.co_exceptiontable}
+            if type(obj) is bytes and len(obj) > _LONGEST_BYTES and obj not in self._of_code:
+                self._notes.missing("bytes", f"{len(obj)} bytes are data")
+                return "bytes", len(obj)
+            return None
+        kind: Any = type(obj)
+        if issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
+            self._look(zip(kind._fields, tuple.__iter__(obj), strict=False))  # type: ignore[arg-type]
+        if time.monotonic() > self._deadline:
+            self._notes.stopped = f"it took longer than {LONGEST:g} s"
+            raise UnsupportedError(self._notes.stopped)
+        number = self._numbers.get(id(obj))
+        if number is None:
+            description = self._describe(obj)
+            if description is None:
+                return None
+            description = self._with_base(obj, description)
+            number = self._numbers[id(obj)] = len(self._held)
+            self._held.append(obj)
+            if isinstance(description, Mapping):
+                description = {**description, "token": id(obj)}
+            self._notes.tensors.append(description)
+        return number
+
+    def _with_base(self, obj: Any, description: Json) -> Json:
+        """Add to the description of a view the number of its base, and how it was made."""
+        is_view = getattr(type(obj), "_is_view", None)
+        if is_view is None or not isinstance(description, Mapping) or "levels" in description:
+            return description  # what is inside of a transform's levels is no view of anything
+        if not is_view(obj):
+            return description
+        from torchreel.torch_compat.fake_tensors import creation_of_view
+
+        base = self.persistent_id(obj._base)
+        if not isinstance(base, int):
+            return description
+        return {**description, "base": base, "creation": creation_of_view(obj)}
+
+    def _look(self, found: Iterable[tuple[Any, Any]]) -> None:
+        """Look at text under a name: by itself, or in a collection."""
+        for key, value in found:
+            if type(key) is str:
+                self._notes.pairs.update((key, text) for text in secrets.texts(value))
+
+    def _look_at_function(self, function: FunctionType) -> None:
+        code, closure = function.__code__, function.__closure__ or ()
+        self._notes.add_code(code)
+        self._notes.constants.update(secrets.of_code(code))
+        self._look(zip(code.co_freevars, map(cells.content, closure), strict=False))
+        defaults = function.__defaults__ or ()
+        names = code.co_varnames[: code.co_argcount]
+        self._look(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+
+    def _function_getnewargs(self, function: FunctionType) -> Any:
+        """Do as cloudpickle; its dict shared by functions of one module stands for the module's."""
+        arguments = super()._function_getnewargs(function)
+        scope, name = function.__globals__, function.__globals__.get("__name__")
+        known = isinstance(name, str) and vars(sys.modules.get(name, sys)) is scope
+        kind = "module" if known or id(scope) in self._notes.scopes else "scope"
+        # The code of an FX module has globals without a name, which Dynamo tells from others.
+        self._globals[id(arguments[1])] = kind, str(name) if name is not None else "", id(scope)
+        if known and name != "__main__":
+            self._add_owner(sys.modules[str(name)])
+        return *arguments[:-1], self._cells.of(function)
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Do as cloudpickle does; an object that refuses is replaced and named."""
+        if type(obj) is TensorAttributes:
+            return dict, (self._attributes(),)
+        if type(obj) is NamedOperators:
+            return list, (self._operators(),)
+        if type(obj) is cells.EmptyCell:
+            return cells.made, (obj.token, obj.name)
+        if type(obj) is CellType:
+            return self._cells.reduced(obj)
+        found = super().reducer_override(obj)
+        if found is not NotImplemented and type(obj) is FunctionType:
+            if (beneath := places.of_function(obj)) is not None:
+                self._notes.add_module(obj.__module__)
+                self._add_owner(obj)
+                return function_beneath, beneath
+            self._look_at_function(obj)
+            return with_token(obj, with_marks(obj, without_known_globals(obj, found)))
+        if found is not NotImplemented or issubclass(type(obj), (type, FunctionType)):
+            if found is NotImplemented:
+                self._notes.add_module(getattr(obj, "__module__", None))
+                self._add_owner(obj)
+            elif issubclass(type(obj), type):
+                return with_marks(obj, classes.with_members(obj, found))
+            return found  # what is not its own is left to pickle: classes and functions, by name
+        if type(obj) is ModuleType:
+            self._notes.add_module(obj.__name__)
+            self._add_owner(obj)
+        with fail_open("bundle", quiet=True) as attempt:
+            if (name := places.own_name(obj)) is not None:
+                self._notes.add_module(obj.__module__)
+                return name
+            if (place := places.of_singleton(obj)) is not None:
+                self._notes.add_module(place[0])
+                return member, place
+            if (parts := taken_apart(obj)) is not None:
+                return with_token(obj, parts)
+            if has_own_state(obj) and (parts := members_of(obj)) is not None:
+                return with_token(obj, parts)
+            reduce = self.dispatch_table.get(type(obj))
+            with classes.leaving_no_slot_names(type(obj)):
+                found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
+            if type(found) is str:
+                places.check_name(obj, found)
+            if places.is_mark(obj, found):
+                homes = {*self._modules(), type(obj).__module__}
+                if (place := places.in_modules(obj, homes)) is not None:
+                    self._notes.add_module(place[0])
+                    return member, place
+            return with_token(obj, past_overrides(obj, without_new(obj, found)))
+        if (parts := members_of(obj)) is not None:
+            return with_token(obj, parts)
+        if (place := places.in_modules(obj, self._modules())) is not None:
+            self._notes.add_module(place[0])
+            return member, place
+        kind = type(obj)
+        opaque = self._notes.missing(
+            f"{kind.__module__}.{kind.__qualname__}",
+            f"it can't be pickled ({attempt.kind.__name__ if attempt.kind else ''})",
+        )
+        return Opaque, (opaque.type, opaque.reason)
+
+    def _modules(self) -> set[str]:
+        """Return the names of the modules of the functions so far."""
+        return {name for kind, name, _ in self._globals.values() if kind == "module"}
+
+    def _add_owner(self, obj: Any) -> None:
+        """Note a module, or a class and its bases, with their modules, which are taken by name."""
+        found: list[Any] = [obj]
+        if issubclass(type(obj), type):
+            found = list(type.__getattribute__(obj, "__mro__"))
+        found += [sys.modules.get(home_of(one)) for one in found]
+        for one in found:
+            if issubclass(type(one), (type, ModuleType, FunctionType)):
+                self._notes.owners[id(one)] = one
+
+    def _operators(self) -> list[object]:
+        """Return the operators that the program defined, and that its code finds by their names.
+
+        An operator is found in `torch.ops`: nothing else of the bundle would bring it.
+        """
+        found: list[object] = []
+        with fail_open("operators of a bundle", quiet=True):
+            from torchreel.torch_compat.operators.operator_definitions import definitions
+
+            found = [
+                defined
+                for name, defined in definitions().items()
+                if {"ops", *name.split("::")} <= self._notes.names
+            ]
+        return found
+
+    def _attributes(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return attributes (marks for Dynamo), gradients and classes of the tensors, by number.
+
+        A class of the program's (`torchvision.tv_tensors.Image`) comes last: it may look at all.
+        """
+        found = []
+        for number, tensor in enumerate(list(self._held)):
+            description = self._notes.tensors[number]
+            if isinstance(description, Mapping) and description.get("k") == "fake":
+                continue  # it would bring its mode
+            carried = dict(getattr(tensor, "__dict__", None) or {})
+            if getattr(tensor, "is_leaf", False) and tensor.grad is not None:  # type: ignore[attr-defined]
+                carried["grad"] = tensor.grad  # type: ignore[attr-defined]
+            kind, home = type(tensor), str(type(tensor).__module__)
+            if _is_plain(description) and home.partition(".")[0] != "torch":
+                carried["__class__"] = kind
+            if carried:
+                found.append((number, carried))
+        return found
+
+
+def _is_plain(description: Json) -> bool:
+    """Return True for the description of a tensor that is no wrapper, and of no special kind."""
+    return isinstance(description, Mapping) and description.get("k") == "tensor"
+
+
+def _is_kept_once(text: str) -> bool:
+    return len(text) <= _LONGEST_NAME and text.isidentifier() and text is sys.intern(text)
+
+
+def pickled(content: object, describe: Describe, notes: Notes) -> tuple[bytes | None, str]:
+    """Return the pickle and '', or None and the type of the exception."""
+    sink = _Sink(notes)
+    with fail_open("bundle", quiet=True) as attempt:
+        Pickler(sink, describe, notes).dump(content)
+        return sink.getvalue(), ""
+    return None, attempt.kind.__name__ if attempt.kind is not None else ""

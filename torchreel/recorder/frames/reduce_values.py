@@ -1,0 +1,137 @@
+"""Changes of a reduce value: how pickle is told to make an object again.
+
+Lives here: the marks and tokens that an object is made with, and how it is filled.  Not here: which
+objects get which (`pickler`), and what runs while they are made again (`formats.frames.parts`).
+"""
+
+from __future__ import annotations
+
+import collections
+import copyreg
+import sys
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from torchreel.formats.frames.parts import bare, fill, made, set_marked, set_members
+from torchreel.recorder.frames import places
+from torchreel.torch_compat import dynamo
+
+
+def without_known_globals(function: FunctionType, reduced: Any) -> Any:
+    """Return the reduce value of a function of torch or Python without its globals.
+
+    Its module has them, and loading would overwrite them with the bundle's.
+    """
+    scope = function.__globals__
+    name = scope.get("__name__")
+    top = name.partition(".")[0] if isinstance(name, str) else ""
+    if top not in places.KNOWN_ANYWHERE or vars(sys.modules.get(str(name), sys)) is not scope:
+        return reduced
+    make, arguments, (state, slots), *rest = reduced
+    return make, arguments, (state, {**slots, "__globals__": {}}), *rest
+
+
+def with_marks(obj: object, reduced: Any) -> Any:
+    """Return the reduce value of a function or class with its marks for Dynamo (`allow_in_graph`).
+
+    The marks are kept by id, beside the object: they would be lost with it.
+    """
+    marks = dynamo.dynamo_marks(obj)
+    if not marks or type(reduced) is not tuple or len(reduced) != 6:
+        return reduced
+    *made_of, state, items, pairs, setter = reduced
+    return *made_of, (state, setter, marks), items, pairs, set_marked
+
+
+def with_token(obj: object, reduced: Any) -> Any:
+    """Return the reduce value of an object with state, made once for all bundles of a recording.
+
+    Code is one of them: functions that a decorator made share it, which guards see.
+    """
+    if type(obj) is CodeType:
+        return made, (id(obj), reduced[0], *reduced[1])
+    if type(reduced) is not tuple or len(reduced) < 3 or reduced[2] is None:
+        return reduced
+    function, arguments, *rest = reduced
+    return made, (id(obj), function, *arguments), *rest
+
+
+def without_new(obj: object, reduced: Any) -> Any:
+    """Return the reduce value of a module without the `__new__` of its class.
+
+    FSDP's `__new__` makes an instance of the class before sharding, and initialises it.
+    """
+    if not isinstance(obj, torch.nn.Module) or type(obj).__new__ is object.__new__:
+        return reduced
+    if type(reduced) is not tuple or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
+        return reduced
+    return bare, (type(obj),), *reduced[2:]
+
+
+def past_overrides(obj: object, reduced: Any) -> Any:
+    """Return the reduce value of an object that is filled past the methods of its own class.
+
+    pickle would fill it by `setattr`, which a frozen dataclass refuses, by `obj[key] = value`, for
+    which a registry may have a key of its own, or by `extend`.
+    """
+    if type(reduced) is not tuple or not 2 < len(reduced) < 6:
+        return reduced
+    make, arguments, state, *more = reduced
+    items, pairs = (*more, None, None)[:2]
+    cls: Any = type(obj)
+    by_itself = type(state) is tuple and not hasattr(cls, "__setstate__")
+    by_itself = by_itself and cls.__setattr__ is not object.__setattr__
+    filled = issubclass(cls, (list, dict, collections.deque)) and (
+        (items is not None and _defines(cls, "append", "extend"))
+        or (pairs is not None and _defines(cls, "__setitem__"))
+    )
+    if not by_itself and not filled:
+        return reduced
+    content = state, None if items is None else list(items), None if pairs is None else list(pairs)
+    return make, arguments, content, None, None, fill
+
+
+def _defines(cls: type, *names: str) -> bool:
+    """Return True if one of the methods is Python's own no more."""
+    return any(type(getattr(cls, name, None)) is FunctionType for name in names)
+
+
+_STATES = ("__getstate__", "__reduce__", "__reduce_ex__")
+"""The methods by which a class says what is pickled of its objects."""
+
+
+def has_own_state(obj: object) -> bool:
+    """Return True for an optimizer, and if a class outside of torch defines the pickled state.
+
+    A module's state may be the pickles of its parts, with their weights; and to pickle an FX module
+    compiles its code anew, which Dynamo would see.  An optimizer's state lacks the wrapper that a
+    scheduler put around its `step`.  To read a module's state back adds members that it lacks while
+    its `__init__` has not been called.
+    """
+    if _is_optimizer(obj) or _is_uninitialised(obj):
+        return True
+    methods = [getattr(type(obj), name, None) for name in _STATES]
+    homes = {method.__module__ for method in methods if type(method) is FunctionType}
+    return any(str(home).partition(".")[0] not in places.KNOWN_ANYWHERE for home in homes)
+
+
+def members_of(obj: object) -> tuple[Any, ...] | None:
+    """Return a reduce value that makes a module or optimizer of its members; None for all others.
+
+    It ignores how the class pickles its objects: a parametrised module refuses to be pickled
+    because its class is made at run time, which a bundle can hold.
+    """
+    if not isinstance(obj, torch.nn.Module) and not _is_optimizer(obj):
+        return None
+    return bare, (type(obj),), dict(vars(obj)), None, None, set_members
+
+
+def _is_uninitialised(obj: object) -> bool:
+    return issubclass(type(obj), torch.nn.Module) and "_modules" not in vars(obj)
+
+
+def _is_optimizer(obj: object) -> bool:
+    found: Any = sys.modules.get("torch.optim.optimizer")
+    return found is not None and issubclass(type(obj), found.Optimizer)
