@@ -146,8 +146,10 @@ def _names() -> Finding:
     if not absent:
         return Finding("names of torch", "ok", f"all {len(names_used())} that are used")
     state: State = "missing" if torch.is_known else "warning"
-    told = f"{len(absent)} of {len(names_used())} not in torch {torch.version}: {', '.join(absent)}"
-    return Finding("names of torch", state, told, "What needs them fails, and says so.")
+    detail = (
+        f"{len(absent)} of {len(names_used())} not in torch {torch.version}: {', '.join(absent)}"
+    )
+    return Finding("names of torch", state, detail, "What needs them fails, and says so.")
 
 
 _SHOWN = ("found", "missing")

@@ -17,7 +17,7 @@ from tests.store import rows
 from torchreel.analysis.differences import differences
 from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table, walk
-from torchreel.analysis.why.steps import told
+from torchreel.analysis.why.steps import sentence_or_kind
 from torchreel.errors import DamagedStore, UnsupportedError, UsageError
 from torchreel.formats import symbols
 from torchreel.formats.sources import decode_source, expand_source
@@ -204,7 +204,7 @@ def test_a_malformed_event_is_an_error_on_purpose_or_none(logs: list[CompileEven
                 continue
             seen.add(event.kind)
             for bad in broken(event):
-                told(bad)
+                sentence_or_kind(bad)
                 try:
                     symbol_table([*events[:number], bad, *events[number + 1 :]])
                 except (UnsupportedError, DamagedStore, UsageError):

@@ -22,7 +22,7 @@ from tests.replay.programs import UNCACHED
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.minify import minify
 from torchreel.replay import Verdict, replay
-from torchreel.replay.imposed.facts import Facts, facts_of, told
+from torchreel.replay.imposed.facts import Facts, device_notes, facts_of
 from torchreel.replay.imposed.torch_machine import imposed
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile
@@ -135,4 +135,4 @@ def test_what_is_missing_is_named() -> None:
 def test_facts_of_nothing_are_said() -> None:
     with imposed(Facts(accelerator={"devices": []})) as left:
         assert left == ["the GPU: the event log does not say what it was"]
-    assert told(Facts()) == []
+    assert device_notes(Facts()) == []

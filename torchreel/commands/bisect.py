@@ -54,5 +54,5 @@ def bisect(
         if chosen is not None:
             tried = take_step(store, row, chosen, options=options)
             raise typer.Exit(view.report_step(place, tried, json=json))
-        found = run(store, row, options=options, on_step=view.told)
+        found = run(store, row, options=options, on_step=view.show_step)
         raise typer.Exit(view.report(place, found, json=json))

@@ -135,8 +135,8 @@ def look_into(python: str | Path) -> Environment:
     if path is None:
         raise UsageError(f"{str(python)!r:.200} is no program: name the Python of an environment.")
     try:
-        told = _call([path, "-I", str(packages.__file__)], longest=_ASKED)
-        data = json.loads(told)
+        answer = _call([path, "-I", str(packages.__file__)], longest=_ASKED)
+        data = json.loads(answer)
         torch, foreign = str(data["torch"]), frozenset(map(str, data["foreign"]))
     except (EnvironmentFailed, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{str(python)!r:.200} is no Python that works: {error}") from error
@@ -198,5 +198,5 @@ def _reason(errors: str) -> str:
     """Return pip's last error that names a cause, else the last line."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("ERROR:") and "for help visit" not in line]
-    told = causes or lines
-    return told[-1].removeprefix("ERROR: ") if told else "it said nothing"
+    lines = causes or lines
+    return lines[-1].removeprefix("ERROR: ") if lines else "it said nothing"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.replay.child.frame_child import Told
+from torchreel.replay.child.frame_child import FrameOutcome
 from torchreel.replay.compare.causes import likely
 from torchreel.replay.compare.compiles import (
     EventComparison,
@@ -91,9 +91,9 @@ def refused(why: str) -> Verdict:
     return Verdict(REFUSED, ENTRY, detail=why)
 
 
-def _made(told: Told, compile: Compile, again: Sequence[Compile]) -> tuple[Compile, ...]:
+def _made(outcome: FrameOutcome, compile: Compile, again: Sequence[Compile]) -> tuple[Compile, ...]:
     """Return the compiles that one step made, under the name of the recorded compile."""
-    first, last = told.span
+    first, last = outcome.span
     meanwhile = [row for row in again if first <= row.started_ns < last]
     if is_export(compile):
         return in_order(meanwhile)
@@ -106,11 +106,11 @@ def judge(
     target: str,
     again: Sequence[Compile],
     ended: ChildEnd,
-    told: Mapping[str, Told],
+    frame_outcomes: Mapping[str, FrameOutcome],
     options: ReplayOptions,
 ) -> Verdict:
     """Return the verdict on a compile whose frame was traced again into the store at `target`."""
-    mine = told.get(str(group.last.id))
+    mine = frame_outcomes.get(str(group.last.id))
     if mine is None:
         why = ended.report.refused if ended.report is not None else ""
         return refused(why or _silent(group, ended))
@@ -217,11 +217,15 @@ def _outcomes(
     statuses = [(a.status, b.status) for a, b in zip(rows, again, strict=False)]
     same = sum(a == b or question.cut for a, b in statuses)
     row_ = Comparison("dynamo", "", "attempt", *numbers, same)
-    detail = "" if row_.agrees else f"attempts at the frame: {_told(rows)}, replayed {_told(again)}"
+    detail = (
+        ""
+        if row_.agrees
+        else f"attempts at the frame: {_statuses(rows)}, replayed {_statuses(again)}"
+    )
     yield EventComparison((row_,), "", detail)
 
 
-def _told(rows: Sequence[Compile]) -> str:
+def _statuses(rows: Sequence[Compile]) -> str:
     return ", ".join(row.status for row in rows) or "none"
 
 

@@ -173,8 +173,8 @@ def _from_frame_instead(
     found = _frame(store, compile, "frame", options, lambda text: None)
     if found.verdict != IDENTICAL:
         # The answer to what was asked is the refusal; the other is seen with --entry frame.
-        told = f"from the frame (--entry frame --trust): {found}"
-        return replace(verdict, notes=(*verdict.notes, told))
+        note = f"from the frame (--entry frame --trust): {found}"
+        return replace(verdict, notes=(*verdict.notes, note))
     said = f"the frame was replayed, because from the graph it is refused: {verdict.detail}"
     return replace(found, notes=(said, *found.notes))
 

@@ -83,11 +83,11 @@ def replay_frame(store: Store, compile: Compile, options: ReplayOptions) -> Verd
         options = replace(options, allow=options.allow | {EARLIER})
     verdict = _replay(store, [*history, wanted], {wanted.last.id}, options, sought)[wanted.last.id]
     if missing > 0:
-        told = (
+        note = (
             f"{missing} earlier compiles of this code were not kept, so its cache was empty: "
             "record with --frames all"
         )
-        verdict = replace(verdict, notes=(*verdict.notes, told))
+        verdict = replace(verdict, notes=(*verdict.notes, note))
     return verdict
 
 
@@ -232,10 +232,12 @@ def _replay(
             sought=None if sought is None else asdict(sought),
         )
         ended = launch(request, options.timeout, frame_child, options.memory)
-        told = ended.report.told if isinstance(ended.report, frame_child.FrameReport) else {}
+        outcomes = (
+            ended.report.outcomes if isinstance(ended.report, frame_child.FrameReport) else {}
+        )
         again = _replayed(request.store, ended.recording_id)
         return {
-            group.last.id: judge(store, group, request.store, again, ended, told, options)
+            group.last.id: judge(store, group, request.store, again, ended, outcomes, options)
             for group in groups
             if group.last.id in wanted
         }

@@ -169,9 +169,9 @@ def page() -> str:
 
 def _section(struct: type[DocumentPart]) -> str:
     rows = "".join(_row(struct, field) for field in msgspec.structs.fields(struct))
-    told = (struct.__doc__ or "").partition("\n")[0]
+    summary = (struct.__doc__ or "").partition("\n")[0]
     table = f"| field | type | what it is |\n|---|---|---|\n{rows}"
-    return f"\n### {struct.__name__}\n\n{told}\n\n{table}"
+    return f"\n### {struct.__name__}\n\n{summary}\n\n{table}"
 
 
 def _row(struct: type[DocumentPart], field: msgspec.structs.FieldInfo) -> str:

@@ -114,9 +114,9 @@ def _crashed(
 ) -> Iterator[FailureGroup]:
     """Yield the compiles that died with their process, and nobody wrote that down."""
     for facts in found:
-        told = {failure.compile_id for failure in facts.failures}
+        known = {failure.compile_id for failure in facts.failures}
         for row in facts.compiles:
-            if row.status in queries.FAILING and row.id not in told:
+            if row.status in queries.FAILING and row.id not in known:
                 how = facts.recording.exit_signal or "the process died"
                 yield FailureGroup(
                     "", row.status, "", how, "", [places[row.id]], 1, next=next_of(row)

@@ -194,7 +194,7 @@ def _shared(
     seen = shown.observed if shown.holds else None
     if seen is None and holds:
         raise NotReproduced("The case fails only sometimes: reduce it first ('torchreel minify').")
-    signature = seen or _told(wanted)
+    signature = seen or _public_part(wanted)
     content = Content(numbers.case, signature, was_reduced)
     options.say("running the bundle as its reader will")
     needed, verification = _written(content, options, oracle, names, holds)
@@ -235,7 +235,7 @@ def _first_that_fails(
     return (*first, False)
 
 
-def _told(wanted: Signature) -> Signature:
+def _public_part(wanted: Signature) -> Signature:
     """Return the part of a signature that may leave for a failure not seen again: class, stage."""
     return Signature(wanted.failure_class, wanted.stage, wanted.partition)
 

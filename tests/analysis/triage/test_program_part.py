@@ -352,7 +352,7 @@ def test_a_place_that_decides_is_enough(line: str) -> None:
 def test_of_a_place_that_raises_what_it_was_given_the_caller_counts(line: str) -> None:
     text = traceback(CALLER, torch_frame("_inductor/lowering", "scatter", line))
     part = program_part(LOWERING, ["AssertionError"], "no", text)
-    assert part.told == (
+    assert part.words == (
         "torch/_inductor/lowering.py:scatter",
         "torch/_inductor/lowering.py:gather",
     )
@@ -364,7 +364,7 @@ def test_of_a_place_that_calls_what_it_was_given_the_operation_counts() -> None:
     text = traceback(CALLER, inner)
     assert program_part(LOWERING, ["AssertionError"], "no", text).needs_graph
     told = program_part(LOWERING, ["AssertionError"], "no\ntarget: aten.mm.default", text)
-    assert (told.needs_graph, told.told[-1]) == (False, "aten.mm.default")
+    assert (told.needs_graph, told.words[-1]) == (False, "aten.mm.default")
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ def test_what_torch_needs_is_no_program() -> None:
 
 def test_a_report_without_a_word_of_the_program_needs_its_graph() -> None:
     part = program_part(LOWERING, ["torch._dynamo.exc.Unsupported"], "no", "")
-    assert (part.told, part.needs_graph, part.is_reported) == ((), True, True)
+    assert (part.words, part.needs_graph, part.is_reported) == ((), True, True)
     internal = ["torch._dynamo.exc.InternalTorchDynamoError", "AssertionError"]
     assert program_part(LOWERING, internal, "no", "") == NO_PART
 

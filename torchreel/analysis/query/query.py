@@ -66,7 +66,7 @@ def query(scope: QueryScope, statement: str, *, seconds: float = SECONDS) -> Res
     SQLite can't read.
     """
     limits = _Limits(seconds)
-    with _connected(scope.store) as connection, _told(scope.store.target, limits):
+    with _connected(scope.store) as connection, _translated_errors(scope.store.target, limits):
         connection.set_progress_handler(limits.are_over, _LOOK)
         for module in _TABLES_OF_FUNCTIONS:
             _load(connection, module)
@@ -107,7 +107,7 @@ class _Limits:
 
 
 @contextmanager
-def _told(target: str, limits: _Limits) -> Iterator[None]:
+def _translated_errors(target: str, limits: _Limits) -> Iterator[None]:
     """Raise what SQLite says as the error that it is: of the time, of the file, of the statement.
 
     A damaged file shows with any statement; the statement is not to blame.

@@ -94,10 +94,10 @@ def _has_place(failure: SeenFailure) -> bool:
 
 def _signature_key(failure: SeenFailure) -> tuple[str, ...]:
     signature = failure.signature
-    if failure.part.is_reported and failure.part.told:
+    if failure.part.is_reported and failure.part.words:
         # The statement is the same, and the dtype that it was given is the model's.
         signature = replace(signature, message=_DTYPE.sub("DTYPE", signature.message))
-    key = signature.digest, *failure.part.told
+    key = signature.digest, *failure.part.words
     is_known = is_telling(failure.signature) or failure.part.tells_alone
     if is_known and not failure.part.needs_graph:
         return key

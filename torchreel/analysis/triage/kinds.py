@@ -56,7 +56,7 @@ def _kind(failure: SeenFailure) -> FailureKind:
         "graph_size": failure.graph_size,
         "needs_trust": failure.needs_trust,
         "run": "" if failure.calls else failure.process[0],
-        "told": list(part.told),
+        "told": list(part.words),
         "needs_graph": part.needs_graph,
         "is_reported": part.is_reported,
     }
@@ -209,21 +209,21 @@ def _stand_in(store: Store, row: Row[Any]) -> SeenFailure:
     if digest_of(canonical_json(row.document)) != row.digest:
         raise DamagedStore(f"{store.target} has a kind {row.digest:.12} with another digest.")
     try:
-        told: _Document = convert(row.document, _Document)
+        kind: _Document = convert(row.document, _Document)
     except ValueError as error:
         raise DamagedStore(f"{store.target} has a kind that is none: {error}.") from error
     return SeenFailure(
         f"{store.target}#0/{row.digest}",
-        Signature.from_json(told.signature),
+        Signature.from_json(kind.signature),
         0,
-        (told.run or row.digest, 0, 0),
+        (kind.run or row.digest, 0, 0),
         None,
         "",
-        told.calls,
-        told.graph_size,
+        kind.calls,
+        kind.graph_size,
         None,
-        part=ProgramPart(told.told, told.needs_graph, told.is_reported),
-        needs_trust=told.needs_trust,
+        part=ProgramPart(kind.told, kind.needs_graph, kind.is_reported),
+        needs_trust=kind.needs_trust,
     )
 
 

@@ -47,7 +47,7 @@ _TARGET = re.compile(r"\btarget[:=]\s*([\w.]+)")
 class ProgramPart:
     """The part that two failures of one signature share if they are one bug."""
 
-    told: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     """The words of the traceback about it."""
     needs_graph: bool = False
     """True if neither the place nor that tells one bug from another."""
@@ -81,8 +81,8 @@ def program_part(
     frames = _frames_of(traceback, signature)
     own = _of_the_program(frames, definitions)
     if is_of_dynamo(types):
-        told = (*own, *statements(message, definitions))
-        return ProgramPart(told, needs_graph=not told, is_reported=True)
+        words = (*own, *statements(message, definitions))
+        return ProgramPart(words, needs_graph=not words, is_reported=True)
     if own or definitions.called or not signature.frames:
         has_text = bool(definitions.called_forms(_own_places(frames)))
         return ProgramPart(own, needs_graph=not own, is_reported=True, tells_alone=has_text)
@@ -237,10 +237,10 @@ def _of_the_program(frames: _Frames, definitions: Definitions) -> tuple[str, ...
         frame.function if forms and not _SITE.search(frame.path) else _place(frame, frames)
         for frame in called
     )
-    told = (
+    words = (
         f"{place}: {structure(frame.line)}" for place, frame in zip(places, called, strict=True)
     )
-    return (*told, *forms)
+    return (*words, *forms)
 
 
 def _place(frame: _Frame, frames: _Frames) -> str:

@@ -108,12 +108,12 @@ def _made_by(
     written: _Written, callers: Sequence[_Traced], definitions: Definitions, steps: int
 ) -> Iterator[str]:
     """Yield the statements that made what a statement names; nothing if one can't be found."""
-    told: list[str] = []
+    found: list[str] = []
     for name in _names(written.statement):
         maker = _maker(written, name)
         if maker is not None:
             text = header(maker)
-            told.append(structure(text))
+            found.append(structure(text))
             if not _does_something(text):
                 inner = list(
                     _made_by(written._replace(statement=maker), callers, definitions, steps - 1)
@@ -122,12 +122,12 @@ def _made_by(
                 )
                 if not inner:
                     return
-                told += inner
+                found += inner
         elif _is_parameter(written.function, name) and callers:
-            told.append(structure(_whole(callers[-1], definitions)))
+            found.append(structure(_whole(callers[-1], definitions)))
         else:
             return
-    yield from told
+    yield from found
 
 
 def _names(statement: ast.stmt) -> list[str]:

@@ -108,7 +108,7 @@ def step_of(log: CompileEventLog, event: Event, text: str = "") -> Step:
     if node is not None:
         code, library = node.code, f"Inductor, when it lowered {node.node}"
     return Step(
-        log.place(event.seq), event.seq, event.kind, text or told(event), line,
+        log.place(event.seq), event.seq, event.kind, text or sentence_or_kind(event), line,
         node.stack if node else tuple(stack), code, library, where.torch,
         None if cause is None or cause.seq >= event.seq else step_of(log, cause),
     )  # fmt: skip
@@ -156,7 +156,7 @@ def _location(event: Event) -> object:
     return event.fields.location if isinstance(event.fields, ShapeGuard) else None
 
 
-def told(event: Event) -> str:
+def sentence_or_kind(event: Event) -> str:
     """Return the sentence for an event; its kind if there is none."""
     try:
         return _sentence(event.fields, event.name) or event.kind

@@ -48,10 +48,10 @@ def _print(analysis: Analysis) -> None:
         streams.result("It was called once: what shows only in a later call is not seen.")
         return
     streams.result(f"Eager and compiled differ: {analysis.difference}", style="bold red")
-    streams.result(_told(analysis))
+    streams.result(_conclusion(analysis))
 
 
-def _told(analysis: Analysis) -> str:
+def _conclusion(analysis: Analysis) -> str:
     row = next((row for row in analysis.rows if row.name == analysis.first), None)
     if not analysis.first:
         return (

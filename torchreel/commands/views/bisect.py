@@ -9,7 +9,7 @@ from torchreel.minifier.bisect import Bisection, BisectStep, StepResult
 from torchreel.store.documents.jsontypes import Json
 
 
-def told(tried: StepResult) -> None:
+def show_step(tried: StepResult) -> None:
     """Print a step for the person who waits."""
     streams.say(f"  {_verdict(tried):<9} {tried.step.in_words()}")
 

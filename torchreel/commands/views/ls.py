@@ -60,8 +60,10 @@ def _say_older(store: Store, found: RecordingPage, page: PageRange) -> None:
             words += ["--limit", str(page.limit)]
         if page.replays:
             words.append("--all")
-        told = command("torchreel", "ls", store.target, *words)
-        streams.say(f"{count(found.older, 'older recording')} in it: {told} lists the newest.")
+        ls_command = command("torchreel", "ls", store.target, *words)
+        streams.say(
+            f"{count(found.older, 'older recording')} in it: {ls_command} lists the newest."
+        )
 
 
 def _say_causes(store: Store, found: RecordingPage, address: Address) -> None:
@@ -70,8 +72,8 @@ def _say_causes(store: Store, found: RecordingPage, address: Address) -> None:
         counts = found.causes[row.id]
         if counts.verbs:
             where = f"{store.target}#{row.id}"
-            told = ", ".join(command("torchreel", verb, where) for verb in counts.verbs)
-            streams.say(f"{where}: {counts} ({told})")
+            verbs = ", ".join(command("torchreel", verb, where) for verb in counts.verbs)
+            streams.say(f"{where}: {counts} ({verbs})")
 
 
 def _print_own_file(store: Store, found: Sequence[Recording]) -> None:
@@ -110,7 +112,7 @@ def _row(store: Store, found: RecordingPage, recording: Recording, row: Compile 
         **_attributes(row, "backend"),
         "status": recording.status if row is None else row.status,
         "stage": _stage(found, row, failure),
-        "failure": None if failure is None else _told(failure),
+        "failure": None if failure is None else _failure_text(failure),
         "skipped": None if row is None else found.skipped.get(row.id),
         **_attributes(
             None if row is None else found.graphs.get(row.id), "inputs", "call_nodes", "outputs"
@@ -132,7 +134,7 @@ def _stage(found: RecordingPage, row: Compile | None, failure: Failure | None) -
     return None if still is None else still.stage
 
 
-def _told(failure: Failure) -> str:
+def _failure_text(failure: Failure) -> str:
     """Return a failure in one line."""
     signature = failure.signature
     match failure.failure_class:

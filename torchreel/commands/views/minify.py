@@ -36,7 +36,7 @@ class Progress:
 
     def on_step(self, event: ProgressEvent) -> None:
         """See `Listener`."""
-        text = _told(event, self._limits)
+        text = _progress_line(event, self._limits)
         if event.kind == "start":
             note = f"; {event.message}" if event.message else ""
             self._say(f"reproduced with {count(event.call_nodes, event.unit)}{note}")
@@ -57,7 +57,7 @@ class Progress:
             self._status.console.print(Text(visible(text)))
 
 
-def _told(event: ProgressEvent, limits: Budget) -> str:
+def _progress_line(event: ProgressEvent, limits: Budget) -> str:
     if event.kind in ("begin", "looking"):
         return event.message
     rate = event.oracle_runs / event.seconds if event.seconds else 0.0

@@ -53,7 +53,7 @@ class GroupProgress:
         self._reduced += result.state in ("reduced", "budget")
         self._last = time.monotonic()
         where = f", {directory}" if result.texts else ""
-        streams.say(f"{group.id}: {_told(result)}{where}")
+        streams.say(f"{group.id}: {_outcome_text(result)}{where}")
         self._say_left()
 
     def tick(self, left: int, runs: int) -> None:
@@ -78,7 +78,7 @@ def say(text: str) -> None:
     streams.say(f"  {shortened(text, 160)}")
 
 
-def _told(result: GroupResult) -> str:
+def _outcome_text(result: GroupResult) -> str:
     if result.state in ("refused", "interrupted"):
         return f"{_WORDS[result.state]}{': ' if result.detail else ''}{result.detail}"
     shown = "" if result.is_verified else ", NOT verified"

@@ -68,8 +68,8 @@ def _title(found: Triage, has_baseline: bool) -> str:
 def _print_group(group: GroupSummary) -> None:
     streams.result()
     new = "new: " if group.is_new else ""
-    told = f"{group.what} in {group.stage}: {shortened(group.message, 120)}"
-    streams.result(f"{group.id}  {new}{told.rstrip(': ')}", style="red" if group.is_new else "bold")
+    line = f"{group.what} in {group.stage}: {shortened(group.message, 120)}"
+    streams.result(f"{group.id}  {new}{line.rstrip(': ')}", style="red" if group.is_new else "bold")
     if group.place:
         streams.result(f"  in {group.place}")
     streams.result(f"  {_seen(group)}")

@@ -345,8 +345,8 @@ class Opaque:
         return f"<{self.type}: {self.reason}>"
 
     def __getattr__(self, name: str) -> Any:
-        told = vars(self)  # empty while it is read back
-        what, why = told.get("type", "object"), told.get("reason", "")
+        members = vars(self)  # empty while it is read back
+        what, why = members.get("type", "object"), members.get("reason", "")
         raise AttributeError(f"a {what} was not kept ({why})", name=name, obj=self)
 
     def __iter__(self) -> Iterator[Any]:

@@ -73,8 +73,8 @@ def called_definitions(error: BaseException) -> list[SourceText] | None:
 
 def traced_definitions(message: str) -> list[SourceText]:
     """Return the functions that Dynamo was tracing, by its message, the outermost first."""
-    _, told, after = message.partition(_USER_CODE)
-    frames = _TRACED.findall(after) if told else []
+    _, separator, after = message.partition(_USER_CODE)
+    frames = _TRACED.findall(after) if separator else []
     found = (_around(file, int(line)) for file, line in frames[-_MOST_TRACED:])
     return [one for one in found if one is not None and len(one.text) <= MOST_TEXT]
 

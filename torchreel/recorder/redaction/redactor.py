@@ -305,12 +305,15 @@ class Redactor:
             for start, end in (*names.spans(text, places), *_random(text))
             if not self._is_cleared(text[start:end])
         }
-        formed, told = set(tokens.spans(text, places)), set(tokens.told(text, places))
-        found = known.union(formed, told, _values(text, places))
+        formed, by_context = (
+            set(tokens.spans(text, places)),
+            set(tokens.found_by_context(text, places)),
+        )
+        found = known.union(formed, by_context, _values(text, places))
         if not found:
             return text
         learned = [self._learn(value) for value in _joined(text, known)]
-        learned += [self._learn(text[start:end]) for start, end in told]
+        learned += [self._learn(text[start:end]) for start, end in by_context]
         text = _without(text, found)
         return self._known.removed_from(text) if any(learned) else text
 

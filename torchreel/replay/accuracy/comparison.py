@@ -125,7 +125,7 @@ def layout_differences(
             found.append(Difference("stride", index, None, f"{one.stride()} and {other.stride()}"))
         shared, others = _shared(one, inputs[0]), _shared(other, inputs[1])
         if shared != others:
-            found.append(Difference("aliasing", index, None, _told_sharing(shared, others)))
+            found.append(Difference("aliasing", index, None, _sharing_text(shared, others)))
     return sorted(found, key=lambda item: (_KINDS.index(item.kind), item.output))
 
 
@@ -141,8 +141,8 @@ def identity_differences(expected: object, got: object) -> list[Difference]:
         for before, earlier in enumerate(zip(one[:index], other[:index], strict=False)):
             ours, theirs = (_relation(a, b) for a, b in zip(pairs, earlier, strict=True))
             if ours != theirs and (ours, theirs) != (_SAME, _SHARING):
-                told = f"{ours} value {before} in eager mode, {theirs} it compiled"
-                found.append(Difference("aliasing", index, None, told))
+                text = f"{ours} value {before} in eager mode, {theirs} it compiled"
+                found.append(Difference("aliasing", index, None, text))
     return found
 
 
@@ -183,11 +183,11 @@ def _shared(value: torch.Tensor, inputs: Sequence[object]) -> int | None:
     return None
 
 
-def _told_sharing(one: int | None, other: int | None) -> str:
-    def told(index: int | None) -> str:
+def _sharing_text(one: int | None, other: int | None) -> str:
+    def memory(index: int | None) -> str:
         return "memory of its own" if index is None else f"the memory of input {index}"
 
-    return f"{told(one)} and {told(other)}"
+    return f"{memory(one)} and {memory(other)}"
 
 
 # Given eager's tensor, the compiled one, their number, and evidence: whether they differ.

@@ -160,7 +160,7 @@ def _replay(request: Request, report: Report) -> None:
     from torchreel.replay.child import checks, restore
     from torchreel.replay.compare.verdict import NOT_RECORDED, NOT_RESTORED, stand_in_note
     from torchreel.replay.imposed import fake_cache, remainders, torch_machine
-    from torchreel.replay.imposed.facts import Facts, recorder_settings, told
+    from torchreel.replay.imposed.facts import Facts, device_notes, recorder_settings
     from torchreel.torch_compat import inductor
 
     facts = Facts(**request.facts)
@@ -182,7 +182,7 @@ def _replay(request: Request, report: Report) -> None:
         restored = restore.restore(doc, trust=request.trust)
         report.stand_ins += restore.stand_in_for(doc)
         report.notes += map(stand_in_note, report.stand_ins)
-        report.notes += told(facts)
+        report.notes += device_notes(facts)
         report.notes += [f"not imposed: {text}" for text in unlike]
         report.notes += [f"{NOT_RESTORED}{name}" for name in left]
         report.notes += [f"not restored: {text}" for text in sorted(set(restored.lost))]
@@ -259,7 +259,7 @@ def _stopping(
         yield
         return
     from torchreel.replay.child.prompt import Prompt
-    from torchreel.replay.child.stops import Stops, parse, told, watching
+    from torchreel.replay.child.stops import Stops, parse, stop_report, watching
     from torchreel.replay.compare.selection import Point
 
     objects = {
@@ -271,7 +271,7 @@ def _stopping(
     stops = Stops(parse(request.sought), point, prompt.ask if prompt is not None else None)
     with watching(recorder, stops):
         yield
-    report.stopped = told(stops)
+    report.stopped = stop_report(stops)
 
 
 @contextmanager

@@ -98,7 +98,7 @@ class FrameRequest:
 
 
 @dataclass
-class Told:
+class FrameOutcome:
     """The outcome of one frame, beside its recording."""
 
     refused: str = ""
@@ -117,12 +117,12 @@ class Told:
 
 @dataclass
 class FrameReport:
-    """The report of the child, beside its recording; `told` has the outcome of each compile."""
+    """The report of the child, beside its recording; `outcomes` has the outcome of each compile."""
 
     finished: bool = False
     refused: str = ""
     notes: list[str] = field(default_factory=list)
-    told: dict[str, Told] = field(default_factory=dict)
+    outcomes: dict[str, FrameOutcome] = field(default_factory=dict)
     stopped: Mapping[str, Any] | None = None
     """The place where it stopped (`time_travel.Stop`); None if it went on to its end."""
 
@@ -150,8 +150,7 @@ def _replay(request: FrameRequest, report: FrameReport) -> None:
     import torchreel.recorder.session as recording
     from torchreel.replay.child.frames import Frames
     from torchreel.replay.imposed import torch_machine
-    from torchreel.replay.imposed.facts import Facts, recorder_settings
-    from torchreel.replay.imposed.facts import told as told_of
+    from torchreel.replay.imposed.facts import Facts, device_notes, recorder_settings
 
     for name in request.imports:
         importlib.import_module(name)
@@ -159,9 +158,9 @@ def _replay(request: FrameRequest, report: FrameReport) -> None:
     facts = Facts(**request.facts)
     run = any(step.execute for step in request.steps)
     with ExitStack() as stack:
-        # Before the recorder attaches: it is to see what Inductor is told of the machine.
+        # Before the recorder attaches: it is to see what Inductor learns of the machine.
         unlike = stack.enter_context(torch_machine.imposed(facts, run=run))
-        report.notes += told_of(facts)
+        report.notes += device_notes(facts)
         report.notes += [f"not imposed: {text}" for text in unlike]
         recorded = False
         for step in request.steps:
@@ -178,12 +177,16 @@ def _replay(request: FrameRequest, report: FrameReport) -> None:
                     )
                 )
                 stack.enter_context(ending_when_hung(recorder, request.compile_timeout))
-            told = report.told[str(step.id)] = Told()
-            _step(step, request, frames, told, report)
+            outcome = report.outcomes[str(step.id)] = FrameOutcome()
+            _step(step, request, frames, outcome, report)
 
 
 def _step(
-    step: SequenceStep, request: FrameRequest, frames: Frames, told: Told, report: FrameReport
+    step: SequenceStep,
+    request: FrameRequest,
+    frames: Frames,
+    outcome: FrameOutcome,
+    report: FrameReport,
 ) -> None:
     from torchreel.replay.child.bundles import LoadedBundle
     from torchreel.replay.child.frames import unsupported
@@ -192,11 +195,11 @@ def _step(
         Path(step.data).read_bytes(), Path(step.document).read_bytes(), step.missing, step.place
     )
     try:
-        told.refused = unsupported(bundle.call)
-        if not told.refused:
-            _trace(step, bundle, request, frames, told, report)
+        outcome.refused = unsupported(bundle.call)
+        if not outcome.refused:
+            _trace(step, bundle, request, frames, outcome, report)
     except TorchreelError as error:
-        told.refused = str(error)
+        outcome.refused = str(error)
 
 
 def _trace(
@@ -204,7 +207,7 @@ def _trace(
     bundle: Any,
     request: FrameRequest,
     frames: Frames,
-    told: Told,
+    outcome: FrameOutcome,
     report: FrameReport,
 ) -> None:
     from torchreel.replay import dynamo_names
@@ -218,8 +221,8 @@ def _trace(
     if call.world is not None:
         distributed.impose_world(*call.world)
     frame = _loaded(bundle)
-    told.notes += frame.notes
-    _stand_in(step, told)
+    outcome.notes += frame.notes
+    _stand_in(step, outcome)
     if call.filtered and frame.guard_filter is None:
         raise UnsupportedError(
             "a function of the program's chose among the guards, and is not in the bundle"
@@ -227,7 +230,7 @@ def _trace(
     function = frames.function(frame, step.compile_id)
     backend = frames.backend(call, request.imports)
     if isinstance(backend, Substitute):
-        told.substitute = SUBSTITUTE
+        outcome.substitute = SUBSTITUTE
     dynamo_names.make_source_of_nodes(step.source_of_nodes)
     dynamo_names.void_entries(function.__code__, step.entries)
     with (
@@ -240,26 +243,26 @@ def _trace(
         remainders.imposed(step.remainders),
         _patterns(step),
     ):
-        told.notes += [f"{NOT_RESTORED}{name}" for name in left]
-        told.frozen = inductor.is_freezing()
-        told.span = [time.time_ns(), _NEVER]
+        outcome.notes += [f"{NOT_RESTORED}{name}" for name in left]
+        outcome.frozen = inductor.is_freezing()
+        outcome.span = [time.time_ns(), _NEVER]
         report.write(request.report)  # should the compile kill this process
-        with _Failing(told), _stopping(step, request, frame, report):
+        with _Failing(outcome), _stopping(step, request, frame, report):
             result = (run if step.execute else trace)(function, frame, call, backend)
             if step.execute_backward:
                 given = [*frame.args, *frame.kwargs.values()]
                 run_backward_as(step.execute_backward, result, given)
-        told.span[1] = time.time_ns()
+        outcome.span[1] = time.time_ns()
 
 
-def _stand_in(step: SequenceStep, told: Told) -> None:
+def _stand_in(step: SequenceStep, outcome: FrameOutcome) -> None:
     """Register stand-ins for the operators that neither this process nor the bundle defines."""
     from torchreel.formats.operators import stand_ins
 
     try:
-        told.stand_ins += stand_ins.register(dict(step.operators))
+        outcome.stand_ins += stand_ins.register(dict(step.operators))
     except TorchreelError as error:
-        told.no_stand_in = str(error)
+        outcome.no_stand_in = str(error)
 
 
 def _patterns(step: SequenceStep) -> AbstractContextManager[None]:
@@ -287,8 +290,8 @@ def _loaded(bundle: Any) -> LoadedFrame:
     except TorchreelError:
         raise
     except Exception as error:
-        told = f"the frame can't be set up: {type(error).__name__}: {error!s:.200}"
-        raise UnsupportedError(told) from error
+        reason = f"the frame can't be set up: {type(error).__name__}: {error!s:.200}"
+        raise UnsupportedError(reason) from error
     notes = (f"{name} was changed by the program, and can't be changed here" for name in refused)
     return replace(frame, notes=(*frame.notes, *notes))
 
@@ -306,14 +309,14 @@ def _stopping(
         return
     from torchreel.recorder.event_log.failures import Stopped
     from torchreel.replay.child.prompt import Prompt
-    from torchreel.replay.child.stops import Stops, parse, told, watching
+    from torchreel.replay.child.stops import Stops, parse, stop_report, watching
     from torchreel.replay.compare.time_travel import FRAME
 
     prompt = Prompt(lambda: _objects(frame), recorder) if request.interactive else None
     stops = Stops(parse(request.sought), FRAME, prompt.ask if prompt is not None else None)
     with suppress(Stopped), watching(recorder, stops):
         yield
-    report.stopped = told(stops)
+    report.stopped = stop_report(stops)
 
 
 def _objects(frame: LoadedFrame) -> dict[str, Any]:
@@ -330,8 +333,8 @@ def _objects(frame: LoadedFrame) -> dict[str, Any]:
 class _Failing:
     """End an exception of the compile here; it may be the recorded failure, and is an event."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, outcome: FrameOutcome) -> None:
+        self._outcome = outcome
 
     def __enter__(self) -> None:
         pass
@@ -348,7 +351,7 @@ class _Failing:
 
         note_uncaught(error)
         if not _was_recorded(error):
-            self._told.notes.append(f"the call ended with {type(error).__name__}: {error}")
+            self._outcome.notes.append(f"the call ended with {type(error).__name__}: {error}")
         return True
 
 
@@ -362,8 +365,8 @@ def _was_recorded(error: Exception) -> bool:
 
 def parse(data: Mapping[str, Any]) -> FrameReport:
     """Return the report that a child wrote."""
-    told = {place: Told(**found) for place, found in data["told"].items()}
-    return FrameReport(data["finished"], data["refused"], data["notes"], told, data["stopped"])
+    outcomes = {place: FrameOutcome(**found) for place, found in data["outcomes"].items()}
+    return FrameReport(data["finished"], data["refused"], data["notes"], outcomes, data["stopped"])
 
 
 if __name__ == "__main__":

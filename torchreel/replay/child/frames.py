@@ -43,12 +43,12 @@ class Substitute:
     """Stands for a backend that can't be had, under its name: Dynamo tells backends apart."""
 
     def __init__(self, call: FrameCall) -> None:
-        self.told = f"<{call.backend.replace(':', '.')} object at {id(self):#x}>"
+        self.representation = f"<{call.backend.replace(':', '.')} object at {id(self):#x}>"
         if call.backend_function:
             self.__name__ = call.backend_function
 
     def __str__(self) -> str:
-        return self.told
+        return self.representation
 
     def __call__(self, module: Any, inputs: Any, **options: Any) -> Any:
         """Compile as `SUBSTITUTE`."""

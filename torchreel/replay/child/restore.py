@@ -233,15 +233,15 @@ def _define_kernels(doc: CheckpointDoc, graph: GraphModule, *, trust: bool) -> N
     calls = fx.kernel_calls(graph)
     if not calls:
         return
-    told = f"the graph calls Triton kernels of the program's own ({', '.join(calls)})"
+    what = f"the graph calls Triton kernels of the program's own ({', '.join(calls)})"
     if not trust:
         raise UnsupportedError(
-            f"{told}: they are code, which a replay from data does not run. If you trust who made "
+            f"{what}: they are code, which a replay from data does not run. If you trust who made "
             "the store, add --trust, which makes them from their source (hop.kernel)"
         )
     if len(triton_kernels.define(doc.extra.get(KERNELS))) == 0:
         raise UnsupportedError(
-            f"{told}, and the event log has not their source: replay the frame where their module "
+            f"{what}, and the event log has not their source: replay the frame where their module "
             "can be imported (--entry frame --trust)"
         )
 

@@ -158,7 +158,7 @@ def parse(data: Mapping[str, Any]) -> Sought:
     return Sought(**{**data, "target": None if target is None else Target(**target)})
 
 
-def told(stops: Stops | None) -> dict[str, Any] | None:
+def stop_report(stops: Stops | None) -> dict[str, Any] | None:
     """Return the stop, for the report."""
     return None if stops is None or stops.stopped is None else asdict(stops.stopped)
 

@@ -111,8 +111,8 @@ def _is_tensor(result: Sequence[Json]) -> bool:
     """Return True if an outline is that of a tensor: dtype, sizes, strides (or None) and device."""
     strides = result[2] if len(result) == 4 else ""
     dtype, sizes = result[:2] if len(result) == 4 else (None, None)
-    told = strides is None or isinstance(strides, list)
-    return told and isinstance(dtype, str) and isinstance(sizes, list)
+    has_strides = strides is None or isinstance(strides, list)
+    return has_strides and isinstance(dtype, str) and isinstance(sizes, list)
 
 
 @dataclass(frozen=True)

@@ -141,14 +141,14 @@ class EventSelection:
 
 def fact(event: Seen) -> Fact:
     """Return the fact that an event notes: kind, name, data; b'' as data if its kind may repeat."""
-    told = event.data if event.kind in ONCE else _expression(event)
-    return event.kind, event.name, canonical_json(told) if event.kind in _FACTS else b""
+    data = event.data if event.kind in ONCE else _expression(event)
+    return event.kind, event.name, canonical_json(data) if event.kind in _FACTS else b""
 
 
 def _expression(event: Seen) -> Json:
     """Return the expression of torch's record of a guard."""
-    told = event.data.get(GUARD_RECORD) if isinstance(event.data, Mapping) else None
-    return told.get("expr") if isinstance(told, Mapping) else None
+    guard = event.data.get(GUARD_RECORD) if isinstance(event.data, Mapping) else None
+    return guard.get("expr") if isinstance(guard, Mapping) else None
 
 
 GUARD_RECORD = "guard_added_fast"
@@ -190,8 +190,8 @@ def _is_of_cached_result(event: Seen) -> bool:
 def _is_guard_within(event: Seen, function: str) -> bool:
     if event.kind != GUARD_RECORD or not isinstance(event.data, Mapping):
         return False
-    told = event.data.get(event.kind)
-    stack = told.get("stack") if isinstance(told, Mapping) else None
+    record = event.data.get(event.kind)
+    stack = record.get("stack") if isinstance(record, Mapping) else None
     frames = stack if isinstance(stack, list) else []
     return any(isinstance(f, Mapping) and f.get("name") == function for f in frames)
 

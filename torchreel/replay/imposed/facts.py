@@ -76,7 +76,7 @@ def recorder_settings(facts: Facts, *, trust: bool) -> Settings:
     return Settings(redact=facts.redact)
 
 
-def told(facts: Facts) -> list[str]:
+def device_notes(facts: Facts) -> list[str]:
     """Return the notes of a verdict on imposed GPUs and the steps left out; [] without a GPU."""
     found = facts.accelerator
     devices = found.get("devices") if found is not None else None

@@ -59,15 +59,15 @@ def refusal(events: Sequence[Event]) -> str:
     if not made:
         return ""
     first = made[0].seq
-    told = f"made {len(made)} symbols for %s (event {first} on), which fake inputs do not lead to"
+    text = f"made {len(made)} symbols for %s (event {first} on), which fake inputs do not lead to"
     if any(map(_is_ephemeral, made)):
         return (
             "an input is a view whose base is a jagged tensor: AOTAutograd converted the real one "
-            f"once more and {told % 'what its view functions hold'}"
+            f"once more and {text % 'what its view functions hold'}"
         )
     return (
         "this graph was compiled apart from the call of Dynamo that traced it, as those of "
-        f"specialize_on are: AOTAutograd converted the real inputs anew and {told % 'their sizes'}"
+        f"specialize_on are: AOTAutograd converted the real inputs anew and {text % 'their sizes'}"
     )
 
 

@@ -132,8 +132,8 @@ def _reached(
         rebuild.rebuild(events, until, number)
     last = queries.event_at(store, Address(store.target, compile.recording_id, event=until))
     before = [event for event in events if event.seq < until and _concerns(event, numbers)]
-    told = tuple((event.seq, named(event)) for event in before[-BEFORE:])
-    return Reached(f"event {until}", until, named(last), (), told)
+    earlier = tuple((event.seq, named(event)) for event in before[-BEFORE:])
+    return Reached(f"event {until}", until, named(last), (), earlier)
 
 
 def _concerns(event: Event, numbers: set[int | None]) -> bool:

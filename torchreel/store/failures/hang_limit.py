@@ -15,5 +15,5 @@ _SECONDS = re.compile(r"after ([\d.]+) s")
 
 def recorded_limit(message: str) -> float:
     """Return the seconds after which a compile counted as hung, by the message of its failure."""
-    told = _SECONDS.search(message)
-    return float(told[1]) if told is not None else _UNKNOWN
+    found = _SECONDS.search(message)
+    return float(found[1]) if found is not None else _UNKNOWN

@@ -75,7 +75,7 @@ def spans(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[in
     return (match.span(1 if match.re.groups else 0) for match in _matches(text, places))
 
 
-def told(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
+def found_by_context(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int]]:
     """Yield the secrets that only the text before identifies: elsewhere they say nothing."""
     for match in _matches(text, places):
         if match.re.groups:
