@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -284,6 +285,8 @@ def run(chosen: list[str], backend: str, options: dict[str, Any], threads: int) 
         for name in chosen:
             one(name)
         return
+    # Threads that import the compiler at the same time fail now and then, without a recorder too.
+    importlib.import_module("torch._inductor.compile_fx")
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(one, chosen))
 
