@@ -14,9 +14,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro import ExportOptions, export
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.store import queries
 from torchreel.store.database import Store

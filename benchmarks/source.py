@@ -16,9 +16,9 @@ import torch
 
 import torchreel
 from benchmarks import source_program
-from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro import ExportOptions, export
 from torchreel.store import Store, queries
 
 MOST_LINES = 15

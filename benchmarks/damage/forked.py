@@ -28,7 +28,7 @@ SETTINGS: Mapping[str, str] = {
 """Variables without which an import starts threads, which do not survive a fork."""
 _FORKED = (
     "torchreel.replay.processes.fork_server", "torchreel.replay.child.checkpoint_child",
-    "torchreel.minifier.oracle.worker", "/minifier/export/runner.py",
+    "torchreel.minifier.oracle.worker", "/minifier/repro/runner.py",
 )  # fmt: skip
 """The children of replays and reductions.  Those that run a store's frames start threads."""
 _execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]

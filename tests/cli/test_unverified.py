@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from torchreel.commands.views import export as view
-from torchreel.minifier.export import Exported
-from torchreel.minifier.export.check import CheckResult
+from torchreel.minifier.repro import Exported
+from torchreel.minifier.repro.check import CheckResult
 from torchreel.minifier.scripts.script import Script
 
 

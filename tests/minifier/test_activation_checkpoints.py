@@ -22,9 +22,9 @@ from tests.minifier.recorded import record
 from torchreel.formats.graphs import SAVE_POLICY
 from torchreel.formats.graphs.policies import answers_of, with_answers
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.export.check import check
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro.check import check
 from torchreel.minifier.scripts.script import Script, compile_form, graph_form
 from torchreel.sharing.constructed.cases import construct
 from torchreel.sharing.pseudonyms import Pseudonyms

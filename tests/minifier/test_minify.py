@@ -15,9 +15,9 @@ from tests.minifier.recorded import record
 from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError, UsageError
 from torchreel.minifier.bisect import bisect
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.export import ExportOptions, export, export_other_failure
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro import ExportOptions, export, export_other_failure
 from torchreel.minifier.search.similar import is_alike
 from torchreel.store import canonical_json, queries
 from torchreel.store.database import Store

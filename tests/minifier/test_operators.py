@@ -12,9 +12,9 @@ from tests.minifier.recorded import record
 from tests.replay.operators import join, split, twist
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.minify import minify
+from torchreel.minifier.repro import ExportOptions, export
 from torchreel.minifier.scripts.operators import definitions
 from torchreel.minifier.scripts.validation.scripts import check_script
 from torchreel.store import queries

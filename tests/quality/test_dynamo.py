@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro import ExportOptions, export
 from torchreel.store import Store, queries
 
 # pytorch/pytorch#197896: what a method of a class that the program holds in a closure does to a

@@ -16,8 +16,8 @@ import torch
 
 from tests.minifier.real import case_from
 from tests.replay.programs import record
-from torchreel.minifier.export.check import check
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
+from torchreel.minifier.repro.check import check
 from torchreel.replay import Verdict, replay
 from torchreel.sandbox import missing
 from torchreel.store import queries

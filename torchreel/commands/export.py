@@ -58,8 +58,8 @@ def export(
         return
     from torchreel.commands.rendering import streams
     from torchreel.commands.views import export as view
-    from torchreel.minifier.export import ExportOptions, export_other_failure
-    from torchreel.minifier.export import export as run
+    from torchreel.minifier.repro import ExportOptions, export_other_failure
+    from torchreel.minifier.repro import export as run
 
     options = ExportOptions(
         output,

@@ -18,10 +18,10 @@ from torchreel.commands.stores import writable_copy, writable_store
 from torchreel.commands.views import minify as view_of_one
 from torchreel.commands.views import minify_groups as view
 from torchreel.errors import LockedStore, UsageError
-from torchreel.minifier.export.files import FORMATS, refuse_unwritable, write_files
 from torchreel.minifier.groups import on_ray
 from torchreel.minifier.groups.jobs import GroupJob, GroupResult, reduce_group
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro.files import FORMATS, refuse_unwritable, write_files
 from torchreel.store import Address, Store, parse, queries
 
 ALL = "ALL"

@@ -112,9 +112,9 @@ def minify(
     elif on is not None or cluster is not None:
         raise UsageError("--on and --address say where groups are reduced: they need --group.")
     from torchreel.commands.views import minify as view
-    from torchreel.minifier.export import ExportOptions, refuse_overwriting
     from torchreel.minifier.minify import minify as run
     from torchreel.minifier.options import Budget, MinifyOptions, RunLimits, usable_cores
+    from torchreel.minifier.repro import ExportOptions, refuse_overwriting
     from torchreel.store import Store, parse, queries
 
     where = parse(address)

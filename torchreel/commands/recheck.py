@@ -35,8 +35,8 @@ def recheck(
     from torchreel.analysis.triage.summaries import triage as grouped
     from torchreel.commands.views import recheck as view
     from torchreel.errors import TorchreelError
-    from torchreel.minifier.export.releases import SurveyOptions, to_recheck
-    from torchreel.minifier.export.releases import recheck as ask
+    from torchreel.minifier.repro.releases import SurveyOptions, to_recheck
+    from torchreel.minifier.repro.releases import recheck as ask
     from torchreel.store import Store, parse, queries
     from torchreel.store.addressing import default_store
 

@@ -48,7 +48,7 @@ def releases(
     Exits with 0 when a release shows the failure, 1 when none does.
     """
     from torchreel.commands.views import releases as view
-    from torchreel.minifier.export.releases import SurveyOptions, releases_to_try, survey
+    from torchreel.minifier.repro.releases import SurveyOptions, releases_to_try, survey
     from torchreel.releases.environments import wanted_versions
     from torchreel.store import parse, queries
 

@@ -1,7 +1,7 @@
 """An environment for each release of torch, in the user's cache: torch alone, made on first use.
 
 Lives here: finding one, making one with pip, and looking into one that the user names. Not here:
-what runs in it (`minifier.export`, `tests.compat`). The wheels of PyPI bring CUDA's libraries
+what runs in it (`minifier.repro`, `tests.compat`). The wheels of PyPI bring CUDA's libraries
 along, which are most of the size; pip's own settings name another index.
 """
 

@@ -1,7 +1,7 @@
 """The packages of an environment that torch does not need: a repro may not import them.
 
 Lives here: looking at the metadata of installed distributions. Not here: hiding the packages
-(`minifier.export.runner`). Needs the standard library alone: the Python of another environment runs
+(`minifier.repro.runner`). Needs the standard library alone: the Python of another environment runs
 this file.
 """
 

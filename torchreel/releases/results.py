@@ -1,7 +1,7 @@
 """The results of a repro under several releases of torch: plain data, kept in the store.
 
 Lives here: the outcome of each release, and the first bad and the first fixed one. Not here: the
-runs (`minifier.export.releases`), their table (`commands.releases`). Read by the issue as well.
+runs (`minifier.repro.releases`), their table (`commands.releases`). Read by the issue as well.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ from tests.minifier.real import PLANTED, case_from, chain_of, shared_worker
 from tests.minifier.recorded import record
 from torchreel.errors import TrivialResult, UsageError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.export.check import check
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions, RunLimits
 from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.predicates import parse_predicate
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
+from torchreel.minifier.repro.check import check
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.scripts.script import candidate_script, compile_form
 from torchreel.minifier.search.search import Search

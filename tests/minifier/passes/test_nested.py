@@ -10,8 +10,8 @@ from tests.minifier.hand_made import BUG, Predicate, functions_of
 from tests.minifier.nested import NESTED
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.higher_order import call_of, calls_in
 from torchreel.minifier.cases.order import sort_key
+from torchreel.minifier.cases.subgraphs import call_of, calls_in
 from torchreel.minifier.passes import Pass, all_passes
 from torchreel.minifier.passes.inline import InlineBody
 from torchreel.minifier.passes.lift import Lift, LiftValues

@@ -16,7 +16,7 @@ from tests.minifier.real import case_from
 from torchreel.errors import UnsupportedError
 from torchreel.formats.values import map_tree
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.export.check import check
+from torchreel.minifier.repro.check import check
 from torchreel.minifier.scripts.script import compile_form, graph_form, with_header
 from torchreel.store.failures.signature import Signature, crash_signature, hang_signature
 

@@ -12,8 +12,8 @@ import pytest
 from tests.minifier.scripts.test_script import CASES, FORMS, SIGNATURE, without_imports
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.export.regression import text_of_test
 from torchreel.minifier.oracle.predicates import QUANTITIES
+from torchreel.minifier.repro.regression import text_of_test
 from torchreel.minifier.scripts.script import Script
 from torchreel.minifier.scripts.validation.issues import HEADINGS, check_issue
 from torchreel.minifier.scripts.validation.scripts import check_program, check_script

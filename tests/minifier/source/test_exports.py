@@ -19,10 +19,10 @@ from torchreel.commands.rendering import failure as console
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro import ExportOptions, export
 from torchreel.minifier.source.assemble.functions import Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Objects

@@ -15,13 +15,13 @@ import torchreel
 from torchreel.errors import NotReproduced, UnsupportedError
 from torchreel.minifier.accuracy.wrong_results import find_in_frames
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
-from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.child.program_runner import run
 from torchreel.minifier.oracle.child.program_state import ProgramRun, departure
 from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
+from torchreel.minifier.repro import ExportOptions, export
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.recorder.settings import Settings
 from torchreel.replay import replay

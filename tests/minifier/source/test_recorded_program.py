@@ -17,12 +17,12 @@ from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError
 from torchreel.minifier.accuracy.wrong_results import find_in_program, with_doubt
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
-from torchreel.minifier.export import ExportOptions, export, export_case
-from torchreel.minifier.export.story import FailureSummary
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.child.program_runner import run
 from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
+from torchreel.minifier.repro import ExportOptions, export, export_case
+from torchreel.minifier.repro.story import FailureSummary
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.scripts.source_form import comparing_forms
 from torchreel.minifier.source.recorded_program import (

@@ -20,9 +20,9 @@ import torchreel
 from tests.minifier.recorded import record
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro import ExportOptions, export
 from torchreel.minifier.source.assemble.child import programs
 from torchreel.minifier.source.assemble.functions import Sources
 from torchreel.minifier.source.assemble.names import Names

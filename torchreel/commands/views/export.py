@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torchreel.commands.rendering import streams
 from torchreel.escaping.characters import visible
-from torchreel.minifier.export import FORMATS, Exported
+from torchreel.minifier.repro import FORMATS, Exported
 from torchreel.patterns import lazy_text
 
 _MISSING = lazy_text(r"No module named '(\w+)")

@@ -17,8 +17,8 @@ from torchreel.commands.views import export as script_view
 from torchreel.escaping.characters import visible
 from torchreel.escaping.shell import command
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.export import ExportOptions, export
 from torchreel.minifier.options import Budget
+from torchreel.minifier.repro import ExportOptions, export
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.results.reductions import Listener, MinifyResult, ProgressEvent
 from torchreel.store import Store, queries

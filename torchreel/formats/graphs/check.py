@@ -2,7 +2,7 @@
 
 Lives here: `check_graph`, which walks over a graph as data and knows the kind of each value.
 Called before a graph is built (`formats.graphs`) and before it is written as a script
-(`minifier.export`).
+(`minifier.repro`).
 
 The kinds follow from the inputs as they are decoded and from what is called: what a store says of
 the values in between (`meta`) is not looked at.  All values are data, except for the two ends of a

@@ -15,9 +15,9 @@ from typing import Literal
 from torchreel.errors import DamagedStore, StoreError, TorchreelError, UntrustedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.export import FORMATS, ExportOptions, export
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro import FORMATS, ExportOptions, export
 from torchreel.minifier.results.reductions import Listener
 from torchreel.minifier.storage.best_cases import best_case
 from torchreel.store import Store, parse, queries
@@ -53,7 +53,7 @@ class GroupResult:
     runs: int = 0
     seconds: float = 0.0
     texts: Mapping[str, str] = field(default_factory=dict)
-    """The exported files, by their format (`export.FORMATS`)."""
+    """The exported files, by their format (`repro.FORMATS`)."""
     is_verified: bool = False
     """True if the exported script shows the failure."""
     detail: str = ""

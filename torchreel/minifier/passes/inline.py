@@ -13,7 +13,7 @@ from torchreel.formats.values import map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input
 from torchreel.minifier.cases.graph_edits import output_items, pruned, references, shaped_like
-from torchreel.minifier.cases.higher_order import HigherOrderCall, call_of, getitems
+from torchreel.minifier.cases.subgraphs import HigherOrderCall, call_of, getitems
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, with_graph_at
 from torchreel.minifier.passes.operands import nested_calls
 from torchreel.store.documents.jsontypes import Json

@@ -9,7 +9,7 @@ from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input
 from torchreel.minifier.cases.graph_edits import GraphEditor, users_of
-from torchreel.minifier.cases.higher_order import Group, HigherOrderCall, call_of, calls_in, sites
+from torchreel.minifier.cases.subgraphs import Group, HigherOrderCall, call_of, calls_in, sites
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.documents.jsontypes import Json
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
-from torchreel.minifier.cases.higher_order import LAYOUTS, calls_in
 from torchreel.minifier.cases.literals import (
     Place,
     at_place,
@@ -17,6 +16,7 @@ from torchreel.minifier.cases.literals import (
     simpler_literals,
     with_place,
 )
+from torchreel.minifier.cases.subgraphs import LAYOUTS, calls_in
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
 from torchreel.minifier.passes.required_arguments import is_required
 from torchreel.store.documents.jsontypes import Json

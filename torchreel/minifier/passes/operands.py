@@ -14,7 +14,7 @@ from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.graph_edits import output_items, pruned, shaped_like, users_of
-from torchreel.minifier.cases.higher_order import (
+from torchreel.minifier.cases.subgraphs import (
     Group,
     HigherOrderCall,
     call_of,

@@ -1,6 +1,6 @@
 """Tensors of the program: each an expression where it is used once, else an assignment.
 
-The lines are those of graphs' repros (`export.inputs`): sizes, strides, dtypes, shared storages.
+The lines are those of graphs' repros (`scripts.inputs`): sizes, strides, dtypes, shared storages.
 Which tensors share what is only known once all have been seen; until then a mark stands for each.
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchreel.minifier.export.check import Interpreter, check
+from torchreel.minifier.repro.check import Interpreter, check
 from torchreel.releases.packages import foreign_packages, packages
 from torchreel.store.failures.signature import (
     Signature,

@@ -18,8 +18,8 @@ from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.export.check import CheckResult
-from torchreel.minifier.export.story import FailureSummary, headline, title
+from torchreel.minifier.repro.check import CheckResult
+from torchreel.minifier.repro.story import FailureSummary, headline, title
 from torchreel.minifier.scripts.script import Script
 
 _LOG_LINES = 60  # of a traceback; the rest is in the recording
@@ -27,7 +27,7 @@ _LOG_LINES = 60  # of a traceback; the rest is in the recording
 _PLACES = re.compile(r"(?<=[\"' (])/[^\"'\n ]*/(?:site-packages/|(?=repro\.py))")
 # The frames above those of the script are the check's own.
 _RUNNER = re.compile(
-    r'^  File "[^"\n]*torchreel/minifier/export/runner\.py".*\n'
+    r'^  File "[^"\n]*torchreel/minifier/repro/runner\.py".*\n'
     r'(?:  (?!File "repro\.py").*\n)*(?=  File "repro\.py")',
     re.MULTILINE,
 )
@@ -98,5 +98,5 @@ def _command(step: BisectStep) -> str:
 
 @cache
 def _template() -> Template:
-    made = environment(PackageLoader("torchreel.minifier.export"))
+    made = environment(PackageLoader("torchreel.minifier.repro"))
     return made.get_template("issue.md.jinja")

@@ -1,4 +1,4 @@
-"""Export: a case as a script that needs torch alone, checked, and as the text of an issue.
+"""The repro of a case: a script that needs torch alone, checked, and as the text of an issue.
 
 Lives here: `export` (the best case that a store knows of) and `export_case`: which form of the
 script is taken, and the files. Not here: the forms (`scripts`), the check (`check`), the issue
@@ -19,18 +19,18 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
-from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
-from torchreel.minifier.export.collect_env import collect_env
-from torchreel.minifier.export.files import FORMATS, refuse_unwritable, write_files
-from torchreel.minifier.export.issue import issue
-from torchreel.minifier.export.regression import check_as_test, text_of_test
-from torchreel.minifier.export.story import (
+from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro.check import HERE, CheckResult, Interpreter, check
+from torchreel.minifier.repro.collect_env import collect_env
+from torchreel.minifier.repro.files import FORMATS, refuse_unwritable, write_files
+from torchreel.minifier.repro.issue import issue
+from torchreel.minifier.repro.regression import check_as_test, text_of_test
+from torchreel.minifier.repro.story import (
     FailureSummary,
     best_known,
     headline,
     summary_of_other_failure,
 )
-from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts import kernels
 from torchreel.minifier.scripts.script import (

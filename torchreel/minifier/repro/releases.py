@@ -13,10 +13,10 @@ from pathlib import Path
 
 from torchreel.errors import EnvironmentFailed, UnsupportedError
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.export import ExportOptions, best_form
-from torchreel.minifier.export.check import HERE, CheckResult, Interpreter, check
-from torchreel.minifier.export.story import FailureSummary, best_known
 from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.repro import ExportOptions, best_form
+from torchreel.minifier.repro.check import HERE, CheckResult, Interpreter, check
+from torchreel.minifier.repro.story import FailureSummary, best_known
 from torchreel.minifier.scripts.script import Script
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases import environments

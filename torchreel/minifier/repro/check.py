@@ -2,7 +2,7 @@
 
 Lives here: the process, what it may import and do, and the comparison of what it showed with the
 signature. Not here: what happens in that process (`runner`), which packages it may import
-(`releases.packages`), and what follows from the answer (`export`, `releases`).
+(`releases.packages`), and what follows from the answer (`repro`, `releases`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import msgspec
 
 from torchreel import sandbox
 from torchreel.errors import MinifyError
-from torchreel.minifier.export import runner
 from torchreel.minifier.oracle.command import INTERESTING, run_command
 from torchreel.minifier.oracle.worker_oracle import NEEDS_KERNELS
+from torchreel.minifier.repro import runner
 from torchreel.minifier.scripts import sharing
 from torchreel.minifier.scripts.measuring import HOLDS
 from torchreel.minifier.search.similar import as_earlier

@@ -19,10 +19,10 @@ from torchreel.minifier.bisect.results import Bisection, StepResult
 from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.export import _header
-from torchreel.minifier.export.check import CheckResult
-from torchreel.minifier.export.issue import issue
-from torchreel.minifier.export.story import FailureSummary, title
+from torchreel.minifier.repro import _header
+from torchreel.minifier.repro.check import CheckResult
+from torchreel.minifier.repro.issue import issue
+from torchreel.minifier.repro.story import FailureSummary, title
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.script import Script, compile_form, with_header
 from torchreel.minifier.scripts.validation.issues import check_issue
@@ -93,7 +93,7 @@ def test_no_text_changes_the_structure_of_an_issue(text: str, kind: str, holds: 
 def test_the_log_begins_at_the_script() -> None:
     log = (
         "Traceback (most recent call last):\n"
-        '  File "/x/torchreel/minifier/export/runner.py", line 1, in <module>\n'
+        '  File "/x/torchreel/minifier/repro/runner.py", line 1, in <module>\n'
         "    main()\n"
         '  File "<frozen runpy>", line 2, in run_path\n'
         '  File "/tmp/y/repro.py", line 3, in <module>\n'

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from torchreel.minifier.export.check import CheckResult, check
+from torchreel.minifier.repro.check import CheckResult, check
 from torchreel.minifier.scripts.script import Script
 from torchreel.minifier.scripts.validation.scripts import check_program
 from torchreel.store.documents.jsontypes import Json

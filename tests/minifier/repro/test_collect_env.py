@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchreel.minifier.export.collect_env import collect_env, redacted
+from torchreel.minifier.repro.collect_env import collect_env, redacted
 
 _SAID = """Collecting environment information...
 PyTorch version: 2.13.0+cpu

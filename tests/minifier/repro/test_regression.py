@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from torchreel.minifier.export.check import check
-from torchreel.minifier.export.regression import check_as_test, text_of_test
+from torchreel.minifier.repro.check import check
+from torchreel.minifier.repro.regression import check_as_test, text_of_test
 from torchreel.minifier.scripts.script import Script
 from torchreel.store.failures.signature import Signature, crash_signature
 

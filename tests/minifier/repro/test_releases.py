@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from torchreel.minifier.export.check import CheckResult, check
-from torchreel.minifier.export.releases import releases_to_try, run_of
+from torchreel.minifier.repro.check import CheckResult, check
+from torchreel.minifier.repro.releases import releases_to_try, run_of
 from torchreel.releases.results import State
 from torchreel.store.failures.signature import Signature, crash_signature
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from torchreel.errors import RefusedError
-from torchreel.minifier.export import ExportOptions, refuse_overwriting
-from torchreel.minifier.export.files import write_files
+from torchreel.minifier.repro import ExportOptions, refuse_overwriting
+from torchreel.minifier.repro.files import write_files
 
 TEXTS = {"repro": "a\n", "issue": "ß\n"}
 
