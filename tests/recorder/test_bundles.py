@@ -26,7 +26,7 @@ from torchreel.errors import (
 from torchreel.formats.frames import parts
 from torchreel.recorder.frames import pickler
 from torchreel.recorder.settings import Settings
-from torchreel.replay.child.bundles import _unpickled, read_bundle
+from torchreel.replay.child.frames.bundles import _unpickled, read_bundle
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, FrameBundle
 

@@ -19,8 +19,8 @@ from torchreel.errors import UnsupportedError, UntrustedError, UsageError
 from torchreel.events.frames import CacheMiss
 from torchreel.formats.frames import parts
 from torchreel.replay import Verdict, replay, until
-from torchreel.replay.child import bundles as read_bundles
-from torchreel.replay.child import modules
+from torchreel.replay.child.frames import bundles as read_bundles
+from torchreel.replay.child.frames import modules
 from torchreel.replay.sequence import replay_sequence
 from torchreel.store import queries
 from torchreel.store.database import Store

@@ -207,8 +207,7 @@ class FrameBundle:
 
     `status` is 'complete', 'partial' (something could not be pickled, or was redacted) or 'refused'
     (there is none); `reason` names what is missing.  `digest` is a pickle, to be loaded only on
-    trust (`torchreel.replay.child.bundles`); `tensors` the descriptions of the tensors it refers
-    to.
+    trust (`torchreel.replay.child.frames`); `tensors` the descriptions of the tensors it refers to.
     """
 
     id: int

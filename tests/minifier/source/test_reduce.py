@@ -28,7 +28,7 @@ from torchreel.minifier.source.assemble.functions import Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Objects
 from torchreel.replay import replay
-from torchreel.replay.child.bundles import read_bundle
+from torchreel.replay.child.frames.bundles import read_bundle
 from torchreel.store import Store, queries
 from torchreel.torch_compat import transforms
 

@@ -16,7 +16,7 @@ from torchreel.errors import MinifyError, UnsupportedError
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.assemble import child
-from torchreel.replay.child.bundles import read_bundle
+from torchreel.replay.child.frames.bundles import read_bundle
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
 

@@ -8,9 +8,10 @@ numbers, which the descriptions beside the pickle explain.  What can't be pickle
 Globals are named by their module, so that the code and what it calls share them again; objects and
 functions have a token, so that two bundles of one recording share what the program shared.
 
-Lives here: how a bundle is made.  Not here: when (`probes.bundles`), and how one is read
-(`torchreel.replay.child.bundles`: it is code, and needs trust).  Nothing here changes an object;
-but to pickle one may run its own `__reduce__` or `__getstate__`.
+Lives here: how a bundle is made.  Not here: when (`probes.bundles`), what of an object is kept
+(`pickler`), and how a bundle is read (`torchreel.replay.child.frames`: it is code, and needs
+trust).  Nothing here changes an object; but to pickle one may run its own `__reduce__` or
+`__getstate__`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ programs change what they import (`torch.manual_seed = ...`, `modeling_llama.Lla
 then Dynamo traces something else.
 
 Lives here: finding such members, among those that the code of a frame can come to by its names.
-Not here: keeping them (`bundles`), putting them back (`torchreel.replay.child.patches`).  Nothing
+Not here: keeping them (`bundles`), putting them back (`torchreel.replay.child.frames`).  Nothing
 here asks an object of the program's for an attribute: that may be its code.
 """
 

@@ -26,7 +26,7 @@ from torchreel import sandbox
 from torchreel.errors import TorchreelError, UnsupportedError, UsageError
 from torchreel.recorder.event_log.failures import Stopped
 from torchreel.recorder.event_log.spans import Mark
-from torchreel.replay.child.hang import ending_when_hung
+from torchreel.replay.child.stopping.hang import ending_when_hung
 from torchreel.sandbox.processes import follow_parent
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import REPEATED_BACKWARD
@@ -258,8 +258,8 @@ def _stopping(
     if request.sought is None:
         yield
         return
-    from torchreel.replay.child.prompt import Prompt
-    from torchreel.replay.child.stops import Stops, parse, stop_report, watching
+    from torchreel.replay.child.stopping.prompt import Prompt
+    from torchreel.replay.child.stopping.stops import Stops, parse, stop_report, watching
     from torchreel.replay.compare.selection import Point
 
     objects = {

@@ -1,9 +1,9 @@
 """The process of a replay of frames: loads bundles, lets Dynamo trace them, under the recorder.
 
 Lives here: `python -m torchreel.replay.child.frame_child`, which reads one request (JSON) from
-standard input.  Not here: starting it (`launch`), how a frame is traced (`frames`).  One process
-traces frames one after the other, as the recorded one did: a recompile needs what was compiled
-before.
+standard input.  Not here: starting it (`launch`), how a frame is traced (`frames.tracing`).  One
+process traces frames one after the other, as the recorded one did: a recompile needs what was
+compiled before.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.errors import TorchreelError, UnsupportedError
-from torchreel.replay.child import patches
-from torchreel.replay.child.hang import ending_when_hung
+from torchreel.replay.child.frames import patches
+from torchreel.replay.child.stopping.hang import ending_when_hung
 from torchreel.sandbox.processes import follow_parent
 
 if TYPE_CHECKING:
-    from torchreel.replay.child.bundles import LoadedFrame
-    from torchreel.replay.child.frames import Frames
+    from torchreel.replay.child.frames.bundles import LoadedFrame
+    from torchreel.replay.child.frames.tracing import Frames
     from torchreel.store.documents.jsontypes import Json
 
 _NEVER = 1 << 62
@@ -148,7 +148,7 @@ def main() -> None:
 
 def _replay(request: FrameRequest, report: FrameReport) -> None:
     import torchreel.recorder.session as recording
-    from torchreel.replay.child.frames import Frames
+    from torchreel.replay.child.frames.tracing import Frames
     from torchreel.replay.imposed import torch_machine
     from torchreel.replay.imposed.facts import Facts, device_notes, recorder_settings
 
@@ -188,8 +188,8 @@ def _step(
     outcome: FrameOutcome,
     report: FrameReport,
 ) -> None:
-    from torchreel.replay.child.bundles import LoadedBundle
-    from torchreel.replay.child.frames import unsupported
+    from torchreel.replay.child.frames.bundles import LoadedBundle
+    from torchreel.replay.child.frames.tracing import unsupported
 
     bundle = LoadedBundle(
         Path(step.data).read_bytes(), Path(step.document).read_bytes(), step.missing, step.place
@@ -212,7 +212,7 @@ def _trace(
 ) -> None:
     from torchreel.replay import dynamo_names
     from torchreel.replay.accuracy.results import run_backward_as
-    from torchreel.replay.child.frames import SUBSTITUTE, Substitute, imposed, run, trace
+    from torchreel.replay.child.frames.tracing import SUBSTITUTE, Substitute, imposed, run, trace
     from torchreel.replay.compare.verdict import NOT_RESTORED
     from torchreel.replay.imposed import remainders
     from torchreel.torch_compat import aot, distributed, inductor
@@ -308,8 +308,8 @@ def _stopping(
         yield
         return
     from torchreel.recorder.event_log.failures import Stopped
-    from torchreel.replay.child.prompt import Prompt
-    from torchreel.replay.child.stops import Stops, parse, stop_report, watching
+    from torchreel.replay.child.stopping.prompt import Prompt
+    from torchreel.replay.child.stopping.stops import Stops, parse, stop_report, watching
     from torchreel.replay.compare.time_travel import FRAME
 
     prompt = Prompt(lambda: _objects(frame), recorder) if request.interactive else None

@@ -20,7 +20,7 @@ from torchreel.errors import (
 )
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.tensors import subclasses
-from torchreel.replay.child.bundles import read_object
+from torchreel.replay.child.frames.bundles import read_object
 from torchreel.store.documents.jsontypes import Json
 
 KEY = "objects"

@@ -44,7 +44,7 @@ def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> li
     """
     from torchreel.minifier.source.assemble.objects import Choice
     from torchreel.minifier.source.assemble.program import write
-    from torchreel.replay.child.bundles import LoadedBundle
+    from torchreel.replay.child.frames.bundles import LoadedBundle
 
     bundle = LoadedBundle(data, document, "", place)
     codes = _executed(bundle)
@@ -63,7 +63,7 @@ def _whole(bundle: Any) -> Any:
 
     What the program had put into modules is there from now on: it is written where it is used.
     """
-    from torchreel.replay.child import patches
+    from torchreel.replay.child.frames import patches
 
     patches.take_out()
     frame = bundle.load()
@@ -79,7 +79,7 @@ def _executed(bundle: Any) -> Mapping[tuple[str, int, str], Any]:
     from torchreel.minifier.oracle.child.caught import ErrorCatcher
     from torchreel.minifier.source.assemble.exports import call_module
     from torchreel.minifier.source.assemble.program import Ran
-    from torchreel.replay.child.frames import imposed
+    from torchreel.replay.child.frames.tracing import imposed
 
     frame, ran = _whole(bundle), Ran()
     with ExitStack() as stack, ErrorCatcher() as outcome:

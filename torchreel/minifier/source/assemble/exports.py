@@ -15,7 +15,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from torchreel.minifier.cases.last_call import EXPORT
 from torchreel.minifier.source.assemble.objects import Objects
-from torchreel.replay.child.bundles import LoadedFrame
+from torchreel.replay.child.frames.bundles import LoadedFrame
 
 # What `torch.export.export` passes on where its caller did not say otherwise.
 _DEFAULTS: Mapping[str, object] = {

@@ -18,7 +18,7 @@ from torchreel.minifier.source.assemble import exports
 from torchreel.minifier.source.assemble.functions import Lines, Sources
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.objects import Choice, Definition, Objects
-from torchreel.replay.child.bundles import LoadedFrame
+from torchreel.replay.child.frames.bundles import LoadedFrame
 from torchreel.store.documents.jsontypes import Json
 
 _CONFIG = re.compile(r"(torch\.[\w.]*config)\.")

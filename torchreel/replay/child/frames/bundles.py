@@ -32,7 +32,7 @@ from torchreel.errors import (
 from torchreel.formats.frames.parts import Opaque
 from torchreel.recorder.frames.bundles import FORMAT, GENERATED
 from torchreel.recorder.frames.patches import Patch
-from torchreel.replay.child import known_tensors, modules
+from torchreel.replay.child.frames import known_tensors, modules
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel import sandbox
 from torchreel.escaping.characters import visible
 from torchreel.recorder.event_log.failures import Stopped
-from torchreel.replay.child.stops import Happened, Stops, recent
+from torchreel.replay.child.stopping.stops import Happened, Stops, recent
 from torchreel.replay.compare.time_travel import BEFORE, ENTRIES, Target
 from torchreel.torch_compat import stack_frames
 

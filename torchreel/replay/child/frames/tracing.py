@@ -22,8 +22,8 @@ from torchreel.formats import values
 from torchreel.formats.checkpoints import ambient, config
 from torchreel.formats.frames.calls import FrameCall
 from torchreel.replay import dynamo_names
-from torchreel.replay.child import modules
-from torchreel.replay.child.bundles import LoadedFrame
+from torchreel.replay.child.frames import modules
+from torchreel.replay.child.frames.bundles import LoadedFrame
 from torchreel.store.addressing import UNNAMED
 from torchreel.torch_compat import configs, debugging_backends, dynamo, transforms
 from torchreel.torch_compat.counters import set_frame_counters

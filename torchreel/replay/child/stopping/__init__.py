@@ -1,0 +1,1 @@
+"""Ends a replay before its end: at a stop, at a prompt, as a hang."""
