@@ -551,7 +551,11 @@ class Recorder:
         self._described = True
         with fail_open("environment"):
             guard.check("environment")
-            facts = {**environment.facts(), "redact": self.options.settings.redact}
+            facts = {
+                **environment.facts(),
+                "mode": self.options.mode,
+                "redact": self.options.settings.redact,
+            }
             self.event_log.append(AddEnvironment(self.event_log.recording, facts))
             rank = environment.rank()
             if rank != self._rank:  # a program may join its group long after its start

@@ -27,7 +27,7 @@ from torchreel.replay.compare.compiles import (
     is_bare,
     without_kernels,
 )
-from torchreel.replay.compare.lanes import facts_before, mark_of
+from torchreel.replay.compare.lanes import allowed_of, facts_before, mark_of
 from torchreel.replay.compare.selection import MARK, Point
 from torchreel.replay.compare.time_travel import Sought, Stop, Target, Until
 from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
@@ -284,6 +284,7 @@ def _sought(
         until.partition,
         target,
         tuple((kind, name, data.decode()) for kind, name, data in sorted(known)),
+        tuple(allowed_of(store, compile)),
         until.interactive,
         time_travel.event_log_of(store, [compile], point) if until.interactive else None,
     )

@@ -25,6 +25,7 @@ from torchreel.events.shape_env import BackedSymbol
 from torchreel.replay.child import frame_child
 from torchreel.replay.child.frame_child import SOURCE_GUARD, FrameRequest, SequenceStep
 from torchreel.replay.compare import time_travel
+from torchreel.replay.compare.lanes import allowed_of
 from torchreel.replay.compare.rules import EARLIER
 from torchreel.replay.compare.time_travel import Sought, Until
 from torchreel.replay.compare.verdict import Verdict
@@ -99,7 +100,8 @@ def _sought(store: Store, group: Attempts, until: Until) -> Sought:
         if until.interactive
         else None
     )
-    return Sought(until.stage, until.partition, target, (), until.interactive, log)
+    allow = tuple(allowed_of(store, group.last))
+    return Sought(until.stage, until.partition, target, (), allow, until.interactive, log)
 
 
 def replay_sequence(

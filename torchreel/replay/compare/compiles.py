@@ -21,13 +21,21 @@ from dataclasses import dataclass, field, replace
 from torchreel.errors import DamagedStore
 from torchreel.events.backends import BackendReturn
 from torchreel.replay.compare.events import Walk
-from torchreel.replay.compare.lanes import WHOLE, Lane, cache_hits, facts_before, holes, lanes
+from torchreel.replay.compare.lanes import (
+    WHOLE,
+    Lane,
+    allowed_of,
+    cache_hits,
+    facts_before,
+    holes,
+    lanes,
+)
 from torchreel.replay.compare.normalise import (
     canonical_cached_code,
     canonical_code,
     canonical_files,
 )
-from torchreel.replay.compare.rules import CLASSES, ON_REQUEST, SCOPES, excuses
+from torchreel.replay.compare.rules import CLASSES, FLIGHT, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.compare.selection import Point
 from torchreel.replay.compare.time_travel import Stop, Until, reached, up_to
 from torchreel.replay.compare.verdict import Comparison, Divergence, Reached
@@ -51,6 +59,8 @@ class Item:
     digest: str
     cached: bool = False
     """True if it, or its counterpart, came from a cache."""
+    is_checkpoint: bool = False
+    """True for the graph of a checkpoint."""
 
     def canonical(self, kind: str) -> bytes:
         """Return the bytes that have to be equal.
@@ -63,7 +73,10 @@ class Item:
                 canonical = canonical_cached_code if self.cached else canonical_code
                 return canonical(data.decode("utf-8", "surrogatepass")).encode()
             # Folded, which not all stores are; whole, it may be a thousand times more.
-            document = _without_operators(graph_documents.folded(parse_json(data)))
+            document = parse_json(data)
+            if self.is_checkpoint and isinstance(document, Mapping):
+                document = document["graph"]
+            document = _without_operators(graph_documents.folded(document))
             whole = canonical_json(document)
             text = canonical_files(whole.decode("utf-8", "surrogatepass"))
             return text.encode("utf-8", "surrogatepass")
@@ -151,7 +164,8 @@ def is_bare(recorded: Side, point: Point) -> bool:
         return False
     if _failure(recorded) is not None and _failure_out_of_scope(recorded, point) is None:
         return False
-    found = lanes(recorded.store, recorded.compile, SCOPES[point.entry], point, excuses())
+    excused = excuses(allowed_of(recorded.store, recorded.compile))
+    found = lanes(recorded.store, recorded.compile, SCOPES[point.entry], point, excused)
     return not any(lane.lines or lane.cached for lane in (found or {}).values())
 
 
@@ -160,10 +174,11 @@ def is_bare(recorded: Side, point: Point) -> bool:
 
 def _events(recorded: Side, replayed: Side, question: Question) -> EventComparison:
     """Return the two event logs, event by event."""
-    point, allowed = question.point, excuses(question.allow)
+    point = question.point
     scope = SCOPES[point.entry]
     if recorded.compile is None or replayed.compile is None:
         return EventComparison((), "", "")
+    allowed = excuses(allowed_of(recorded.store, recorded.compile, question.allow))
     stand_ins = question.stand_ins
     ours = lanes(recorded.store, recorded.compile, scope, point, allowed, stand_ins=stand_ins)
     if ours is None:
@@ -237,9 +252,19 @@ def _set_aside(counts: Counter[str]) -> Iterator[str]:
 def _things(recorded: Side, replayed: Side, question: Question) -> EventComparison:
     point, stopped = question.point, question.stop is not None
     hits = _cache_hits(recorded)
-    left, right = (_items(side, point, cached=bool(hits)) for side in (recorded, replayed))
     rows, difference, detail = [], "", ""
     notes: list[str] = []
+    in_flight = recorded.compile is not None and (
+        FLIGHT in allowed_of(recorded.store, recorded.compile)
+    )
+    if in_flight:
+        left, right = (_checkpoint_items(side, point) for side in (recorded, replayed))
+        notes.append(
+            "flight mode keeps no graphs between the stages and no output code: what was compared "
+            "of them are the graphs of checkpoints, and each kernel's code"
+        )
+    else:
+        left, right = (_items(side, point, cached=bool(hits)) for side in (recorded, replayed))
     for key in sorted({*left, *right}, key=_order):
         row, shown = _compare_items(key, left.get(key, []), right.get(key, []), stopped)
         if stopped and not row.recorded and not row.replayed:
@@ -304,6 +329,18 @@ def _items(side: Side, point: Point, *, cached: bool) -> dict[Key, list[Item]]:
     for code in codes:
         if point.partition in ("", code.partition):
             found["output code", "codegen", code.partition].append(Item(store, code.digest, cached))
+    return found
+
+
+def _checkpoint_items(side: Side, point: Point) -> dict[Key, list[Item]]:
+    """Return the graphs of a compile's checkpoints after `point`, which flight mode keeps."""
+    found: dict[Key, list[Item]] = defaultdict(list)
+    if side.compile is None or "forward" not in SCOPES[point.entry].graphs:
+        return found
+    for row in queries.checkpoints(side.store, side.compile):
+        if row.entry == "aot":
+            item = Item(side.store, row.digest, is_checkpoint=True)
+            found["graph", "aot", row.partition].append(item)
     return found
 
 

@@ -22,6 +22,7 @@ from torchreel.replay.compare.normalise import Canonical, Normaliser, torch_file
 from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.replay.compare.rules import (
     FAKE_INPUTS,
+    FLIGHT,
     FROM_CACHE,
     ONCE,
     SCOPES,
@@ -213,6 +214,14 @@ def lanes(
     for lane in found.values():
         lane.lines = _without_order_of_sets(lane.lines)
     return found
+
+
+def allowed_of(
+    store: Store, compile: Compile, allow: frozenset[str] = frozenset()
+) -> frozenset[str]:
+    """Return the classes of difference that are allowed: those asked for, and of the recording."""
+    mode = queries.environment(store, compile.recording_id).get("mode")
+    return allow | {FLIGHT} if mode == "flight" else allow
 
 
 def began(point: Point | None, *, replay: bool) -> bool:

@@ -18,8 +18,8 @@ from typing import Protocol
 
 from torchreel.events.aot import AOTMetadata, LateBackward
 from torchreel.events.backends import BackendCall, BackendReturn, BackendVerify, PieceArtifact
-from torchreel.events.fake_tensors import FakeDispatch, FakeMemo, MetaPropagation
-from torchreel.events.frames import CacheMiss, CacheSize, FrameSkip, Recompile
+from torchreel.events.fake_tensors import FakeDispatch, FakeFailure, FakeMemo, MetaPropagation
+from torchreel.events.frames import CacheMiss, CacheSize, FrameSkip, Hang, Recompile
 from torchreel.events.inductor import CppCompile
 from torchreel.events.nondeterminism import (
     Accelerator,
@@ -32,6 +32,7 @@ from torchreel.events.nondeterminism import (
     VectorISA,
 )
 from torchreel.events.output_graph import InstalledGlobal
+from torchreel.events.proxies import ProxyNode, SymbolicNode
 from torchreel.events.scalars import KnownAssert
 from torchreel.events.shape_env import ProducedGuards
 from torchreel.events.trace import TraceStrings
@@ -141,6 +142,7 @@ FAKE_INPUTS = "fake inputs"
 SHARDING = "sharding propagation"
 EARLIER = "earlier compiles"
 SKIPPED = "frames of the compiler"
+FLIGHT = "flight mode"
 CLASSES: Mapping[str, str] = {
     SHARDING: "DTensor keeps for the process what it has worked out of an operator's result",
     "times": "when timed regions began and ended",
@@ -155,6 +157,8 @@ CLASSES: Mapping[str, str] = {
     EARLIER: "compiles of the same code that were not kept have left nothing in its cache",
     SKIPPED: "where a program calls its backward in code that Dynamo looks at, it also looks at "
     "the functions that compile the backward, and leaves them alone",
+    FLIGHT: "a recording in flight mode has neither torch's own trace, nor what happens once for "
+    "each operator that is dispatched and each node that is traced",
     "epochs": "a fake mode counts its traces: from 0 in a replay that begins with an ATen graph, "
     "and otherwise where the program called its backward late",
     "seen before": "a fact of the machine is noted once in a compile, and was before",
@@ -179,11 +183,20 @@ ON_REQUEST: Mapping[str, str] = {
 """The classes that `--allow` may set aside."""
 
 
+TRACE = "*"
+
+
+def is_of_trace(event: Seen) -> bool:
+    """Return True for a record of torch's own trace: the kinds of our own events have a dot."""
+    return "." not in event.kind and event.kind != Hang.kind
+
+
 @dataclass(frozen=True)
 class Excuse:
     """An allowed difference: in events of a kind, of a name, in some stages.
 
-    A `name` with a `*` at its end is a beginning of names.
+    A `name` with a `*` at its end is a beginning of names.  The kind `TRACE` stands for all kinds
+    of torch's own trace.
     `fields` are those of the event's data that may differ ('config.dynamic_shapes'); without any,
     the event as a whole may be there or not.
     """
@@ -200,7 +213,7 @@ class Excuse:
         named = self.name in ("", event.name) or (
             self.name.endswith("*") and str(event.name).startswith(self.name[:-1])
         )
-        return here and event.kind == self.kind and named
+        return here and named and self.kind in (event.kind, TRACE if is_of_trace(event) else "")
 
 
 FROM_CACHE = frozenset(
@@ -323,8 +336,18 @@ WITHOUT_EARLIER = (
         ),
     ),
 )
+NOT_IN_FLIGHT = tuple(
+    Excuse(FLIGHT, kind)
+    for kind in (
+        TRACE, FakeDispatch.kind, FakeMemo.kind, FakeFailure.kind, ProxyNode.kind,
+        SymbolicNode.kind,
+    )
+)  # fmt: skip
+"""Left out by `recorder.session` in flight mode: the trace, and taps without `flight`.
+Memos and failures of operators are noted by such a tap; those of conversions go with them."""
 ASKED = {
     "version": VERSION, "device": DEVICE, "backend": BACKEND, EARLIER: WITHOUT_EARLIER,
+    FLIGHT: NOT_IN_FLIGHT,
 }  # fmt: skip
 
 

@@ -14,7 +14,15 @@ from torchreel.events.fake_tensors import FakeDispatch
 from torchreel.events.inductor import CppCompile
 from torchreel.events.shape_env import ShapeEnvCheckpoint
 from torchreel.replay.compare.normalise import torch_file
-from torchreel.replay.compare.rules import FAKE_INPUTS, ONCE, Excuse, Scope, Seen
+from torchreel.replay.compare.rules import (
+    FAKE_INPUTS,
+    ONCE,
+    TRACE,
+    Excuse,
+    Scope,
+    Seen,
+    is_of_trace,
+)
 from torchreel.store.documents.jsontypes import Json, canonical_json
 
 MARK = ShapeEnvCheckpoint.kind
@@ -113,12 +121,16 @@ class EventSelection:
         if self._point is None or self._open or not self._point.is_marked_by(event):
             return
         self._open, self.mark = True, event.seq
+        self.lane = self._lanes.get(event.stage or "", self.lane)
         # One ATen graph: it ends where anything begins that is of another.
         starts = frozenset(stage for stage in self._lanes if stage != event.stage)
         self._others = self._scope.without | starts
 
     def _judge(self, event: Seen) -> Sifted:
-        applying = [e for e in self._excuses.get(event.kind, ()) if e.covers(event)]
+        excuses = self._excuses.get(event.kind, [])
+        if is_of_trace(event):
+            excuses = [*excuses, *self._excuses.get(TRACE, ())]
+        applying = [excuse for excuse in excuses if excuse.covers(event)]
         aside = next((excuse.why for excuse in applying if not excuse.fields), "")
         if self._converting and (not aside or event.kind.startswith(self._scope.inputs)):
             # What is set aside anyway (times, file numbers) comes in between.

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchreel.errors import UsageError
-from torchreel.replay.compare.lanes import Lane, named
+from torchreel.replay.compare.lanes import Lane, allowed_of, named
 from torchreel.replay.compare.rules import SCOPES, excuses
 from torchreel.replay.compare.selection import EventSelection, Point, Sifted
 from torchreel.replay.compare.verdict import Reached
@@ -103,6 +103,8 @@ class Sought:
     target: Target | None = None
     known: tuple[tuple[str, str, str], ...] = ()
     """Facts that were noted before the checkpoint."""
+    allow: tuple[str, ...] = ()
+    """The classes of difference that are set aside, beside those that always are."""
     interactive: bool = False
     event_log: Mapping[str, tuple[tuple[int, str], ...]] | None = None
     """For a prompt: the recorded events that are compared, by lane."""
@@ -196,7 +198,8 @@ def _with_event(
 
 def sifted(store: Store, compile: Compile, point: Point) -> Iterator[tuple[Event, Sifted]]:
     """Yield the recorded events that a replay from a checkpoint makes again."""
-    selected = EventSelection(SCOPES[point.entry], point, excuses())
+    excused = excuses(allowed_of(store, compile))
+    selected = EventSelection(SCOPES[point.entry], point, excused)
     for event in queries.events(store, compile):
         found = selected.sift(event)
         if found is not None:

@@ -54,7 +54,7 @@ class Stops:
         began = point.entry not in TAKEN_AGAIN
         known = frozenset((kind, name, data.encode()) for kind, name, data in sought.known)
         self._selection = EventSelection(
-            SCOPES[point.entry], point, excuses(), began=began, known=known
+            SCOPES[point.entry], point, excuses(frozenset(sought.allow)), began=began, known=known
         )
         self._lanes = SCOPES[point.entry].lanes or {}
         self._ask, self._asking = ask, False
