@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.replay import mutations
 from tests.replay.mutations import Mutation, apply, outcome
 from tests.replay.programs import UNCACHED
+from torchreel.cli import app
 from torchreel.events.fake_tensors import FakeDispatch
 from torchreel.recorder.probes import PROBES, fake_tensors, proxies
 from torchreel.replay import Verdict, replay
@@ -143,3 +147,31 @@ def test_another_mode_hides_nothing(recorded: Path, tmp_path: Path) -> None:
             writer.connection.exec_driver_sql(statement)
         compile = _compile(store, "trains")
         assert replay(store, compile, "graph").verdict == "diverged"
+
+
+DIES = """
+import torch
+
+x = torch.randn(3, requires_grad=True)
+zero = torch.autograd.grad(torch.sgn(x).sum(), x)[0]
+torch.compile(lambda t: t[-1] + 10)(zero)  # pytorch#197067: the kernel reads a null pointer
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["full", "flight"])
+def test_a_process_that_nobody_waited_for_is_replayed_to_its_crash(
+    tmp_path: Path, mode: str
+) -> None:
+    program, path = tmp_path / "job.py", tmp_path / "run.db"
+    program.write_text(DIES)
+    environment = {**os.environ, "TORCHREEL": f"{mode}:{path}", **UNCACHED}
+    done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True)
+    assert done.returncode == -signal.SIGSEGV
+    result = CliRunner().invoke(app, ["replay", str(path), "--json"])
+    assert result.exit_code == 0, result.output
+    verdict = json.loads(result.stdout)
+    assert verdict["verdict"] == "identical"
+    (failure,) = (row for row in verdict["compared"] if row["kind"] == "failure")
+    assert (failure["recorded"], failure["replayed"], failure["identical"]) == (1, 1, 1)
+    assert any("by SIGSEGV" in note for note in verdict["notes"])

@@ -10,14 +10,22 @@ if TYPE_CHECKING:
 
 
 def writable_store(where: Address) -> Store:
-    """Open the store of an address for writing, or for reading where it can't be written to."""
+    """Open the store of an address for writing, or for reading where it can't be written to.
+
+    What a process that died could not say is written down first: a replay runs the compiled code
+    where the process died running it.
+    """
     from torchreel.errors import LockedStore
     from torchreel.store import Store
+    from torchreel.store.post_mortem import settle
 
     try:
-        return Store.open(where.store, write=True)
+        store = Store.open(where.store, write=True)
     except LockedStore:
         return Store.open(where.store)
+    if not store.is_on_server:  # what is pushed to a server was settled before
+        settle(store)
+    return store
 
 
 def writable_copy(store: Store, directory: Path, where: Address) -> tuple[Store, Address]:

@@ -259,6 +259,8 @@ def _things(recorded: Side, replayed: Side, question: Question) -> EventComparis
     )
     if in_flight:
         left, right = (_checkpoint_items(side, point) for side in (recorded, replayed))
+        if question.cut:  # a process that died has left the checkpoint that it died on
+            right = {key: items for key, items in right.items() if key in left}
         notes.append(
             "flight mode keeps no graphs between the stages and no output code: what was compared "
             "of them are the graphs of checkpoints, and each kernel's code"
@@ -288,6 +290,12 @@ def _things(recorded: Side, replayed: Side, question: Question) -> EventComparis
     failure: list[Comparison]
     failure, failed = ([], "") if stopped else _compare_failures(recorded, replayed, point)
     rows += failure
+    died = _failure(recorded)
+    if failure and not failed and died is not None and _has_unknown_end(died):
+        notes.append(
+            "nobody saw by which signal the recorded process ended: the replay ended in the same "
+            f"stage, by {_signal(replayed)}"
+        )
     if (own := _failure_out_of_scope(recorded, point)) is not None and not stopped:
         notes.append(
             f"{_name(own)} was recorded and is not compared: what raised it is no part of a replay "
@@ -421,6 +429,8 @@ _CALLERS = ("torch._dynamo.output_graph:", "torch._dynamo.convert_frame:")
 def _is_same(ours: Failure, theirs: Failure, point: Point) -> bool:
     """Return True if both are one failure, whichever function called the backend that raised."""
     wanted, seen = ours.signature, theirs.signature
+    if _has_unknown_end(ours) and seen.signal in queries.FAULTS:
+        wanted = replace(wanted, signal=seen.signal)
     if point.entry == "graph":
         wanted, seen = (
             replace(one, frames=tuple(f for f in one.frames if not f.startswith(_CALLERS)))
@@ -429,9 +439,19 @@ def _is_same(ours: Failure, theirs: Failure, point: Point) -> bool:
     return wanted.matches(seen)
 
 
+def _has_unknown_end(failure: Failure) -> bool:
+    """Return True for a crash of a process that nobody waited for: its signal is not known."""
+    return failure.failure_class == "crash" and failure.signature.signal is None
+
+
 def _failure(side: Side) -> Failure | None:
     found = None if side.compile is None else queries.failure_of(side.store, side.compile)
     return None if found is not None and found.is_found else found
+
+
+def _signal(side: Side) -> str:
+    found = _failure(side)
+    return (found.signature.signal if found is not None else None) or "no signal that is known"
 
 
 def _failure_out_of_scope(side: Side, point: Point) -> Failure | None:
