@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ def writable_store(where: Address) -> Store:
     What a process that died could not say is written down first: a replay runs the compiled code
     where the process died running it.
     """
-    from torchreel.errors import LockedStore
+    from torchreel.errors import DamagedStore, LockedStore
     from torchreel.store import Store
     from torchreel.store.post_mortem import settle
 
@@ -24,7 +25,8 @@ def writable_store(where: Address) -> Store:
     except LockedStore:
         return Store.open(where.store)
     if not store.is_on_server:  # what is pushed to a server was settled before
-        settle(store)
+        with suppress(DamagedStore, LockedStore):  # of another recording, or by another process
+            settle(store)
     return store
 
 
