@@ -39,6 +39,14 @@ def trains(x, w):
     return torch.tanh(x @ w).sum(0) * x.shape[0]
 
 
+@torch.compile
+def breaks(x):
+    y = x.sin()
+    print("between")
+    return y.cos()
+
+
+breaks(torch.ones(5))
 try:
     fails(torch.ones(3))
 except Exception as error:
@@ -59,7 +67,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }  # fmt: skip
     command = [sys.executable, str(program)]
     done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "TorchRuntimeError\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "between\nTorchRuntimeError\n"), done.stderr
     return path
 
 
@@ -105,6 +113,19 @@ def test_a_failure_replays(recorded: Path) -> None:
         found = replay(store, _compile(store, "fails"), "frame", trust=True)
     assert (found.verdict, found.detail, found.difference) == ("identical", "", "")
     assert {"failure", "frame.start"} <= _compared(found)
+
+
+@pytest.mark.slow
+def test_an_attempt_that_is_a_summary_is_not_compared(recorded: Path) -> None:
+    """Flight mode lets the first attempt go where a graph break had Dynamo begin anew."""
+    with Store.open(recorded, write=True) as store:
+        rows = [row for row in queries.compiles(store, 1) if row.frame_name == "breaks"]
+        assert [row.status for row in rows] == ["restarted", "ok"]
+        assert not list(queries.events(store, rows[0]))
+        found = replay(store, rows[1], "frame", trust=True)
+    assert (found.verdict, found.detail) == ("identical", "")
+    assert "output_graph.input" in _compared(found)
+    assert any(note.startswith("flight mode kept a summary of") for note in found.notes)
 
 
 @pytest.mark.slow

@@ -187,6 +187,12 @@ def _events(recorded: Side, replayed: Side, question: Question) -> EventComparis
             f"{point.entry} checkpoint is"
         )
         return EventComparison((), "", "", (why,))
+    if _is_summary(recorded, ours):
+        why = (
+            f"flight mode kept a summary of attempt {recorded.compile.place} alone: of an attempt "
+            "that was begun anew as usual, no events are compared"
+        )
+        return EventComparison((), "", "", (why,))
     again = Point(point.entry, point.partition)
     known = facts_before(recorded.store, recorded.compile, point)
     theirs = lanes(
@@ -205,6 +211,17 @@ def _events(recorded: Side, replayed: Side, question: Question) -> EventComparis
         notes.append("the recorded process died: its event log is compared as far as it goes")
     hole = _hole(recorded.store, recorded.compile, walk.divergence)
     return EventComparison(tuple(walk.compared), "", "", tuple(notes), walk.divergence, place, hole)
+
+
+def _is_summary(recorded: Side, found: Mapping[str, Lane]) -> bool:
+    """Return True for an attempt of which flight mode let all events go: Dynamo began anew."""
+    compile = recorded.compile
+    return (
+        compile is not None
+        and compile.status == "restarted"
+        and FLIGHT in allowed_of(recorded.store, compile)
+        and not any(lane.lines or lane.aside for lane in found.values())
+    )
 
 
 def _hole(store: Store, compile: Compile, divergence: Divergence | None) -> str:
