@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from torchreel.replay.compare.lanes import allowed_of
+from torchreel.replay.compare.rules import FLIGHT
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
@@ -34,6 +36,11 @@ class DiffSide:
         """The entry that it was replayed from; None when it is no replay."""
         recording = queries.recording(self.store, self.compile.recording_id)
         return recording.entry if recording.kind == "replay" else None
+
+    @property
+    def is_of_flight_mode(self) -> bool:
+        """Return True if it was recorded in flight mode, which keeps less than the full mode."""
+        return FLIGHT in allowed_of(self.store, self.compile)
 
     def at(self, seq: int) -> str:
         """Return the address of an event of this compile."""
@@ -170,6 +177,11 @@ class DiffReport:
             "only_left": list(self.only_left),
             "only_right": list(self.only_right),
         }
+
+
+def modes_differ(left: DiffSide, right: DiffSide) -> bool:
+    """Return True if one of two compiles alone was recorded in flight mode."""
+    return left.is_of_flight_mode != right.is_of_flight_mode
 
 
 def place(store: Store, recording: Recording) -> str:

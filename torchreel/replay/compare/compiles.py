@@ -11,7 +11,6 @@ signature.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import json
 from collections import Counter, defaultdict
@@ -38,6 +37,7 @@ from torchreel.replay.compare.normalise import (
 from torchreel.replay.compare.rules import CLASSES, FLIGHT, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.compare.selection import Point
 from torchreel.replay.compare.time_travel import Stop, Until, reached, up_to
+from torchreel.replay.compare.unified import parting, unified
 from torchreel.replay.compare.verdict import Comparison, Divergence, Reached
 from torchreel.store import queries
 from torchreel.store.database import Store
@@ -47,6 +47,7 @@ from torchreel.store.records import Compile, Failure
 
 _STAGES = ("joint", "forward", "backward", "post_grad")
 _DIFF_LINES = 40
+_VALUE = 180  # characters of a value that is shown
 
 Key = tuple[str, str, str]  # kind, stage, partition
 
@@ -390,7 +391,7 @@ def _compare_items(
 
 def _difference(kind: str, left: bytes, right: bytes) -> str:
     if kind == "output code":
-        return _diff(left.decode(), right.decode())
+        return unified(left.decode().splitlines(), right.decode().splitlines(), context=3)
     whole = graph_documents.whole
     return _graph_difference(whole(parse_json(left)), whole(parse_json(right)))
 
@@ -488,19 +489,15 @@ def _name(failure: Failure | None) -> str:
     return f"{what} in stage {failure.stage}"
 
 
-def _diff(left: str, right: str) -> str:
-    lines = difflib.unified_diff(
-        left.splitlines(), right.splitlines(), "recorded", "replayed", lineterm="", n=3
-    )
-    return "\n".join(line[:400] for line in itertools.islice(lines, _DIFF_LINES))
-
-
 def _graph_difference(left: Json, right: Json) -> str:
     """Return the differences between two graphs, one line for each, by the names of the nodes."""
-    lines = (
-        f"{path}: recorded {_dump(a)}, replayed {_dump(b)}" for path, a, b in _walk(left, right)
-    )
-    return "\n".join(line[:400] for line in itertools.islice(lines, _DIFF_LINES))
+    lines = (f"{path}: {_both(a, b)}" for path, a, b in _walk(left, right))
+    return "\n".join(itertools.islice(lines, _DIFF_LINES))
+
+
+def _both(recorded: Json, replayed: Json) -> str:
+    ours, theirs = parting(_dump(recorded), _dump(replayed), _VALUE)
+    return f"recorded {ours}, replayed {theirs}"
 
 
 def _walk(left: Json, right: Json, path: str = "") -> Iterator[tuple[str, Json, Json]]:

@@ -6,17 +6,16 @@ what is in a lane (`lanes`), graphs, code and failures (`compiles`).
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torchreel.replay.compare.lanes import Lane, LogLine, named
+from torchreel.replay.compare.unified import unified
 from torchreel.replay.compare.verdict import Comparison, Divergence
 
 _BEFORE = 10
-_DIFF_LINES = 60
 _ORDER = ("pre_grad", "joint", "forward", "backward", "post_grad", "lowering", "codegen")
 
 Lanes = Mapping[str, Lane]
@@ -137,9 +136,7 @@ def _divergence(
 
 def _diff(one: LogLine | None, other: LogLine | None) -> str:
     """Return both events side by side."""
-    left, right = _lines(one), _lines(other)
-    lines = difflib.unified_diff(left, right, "recorded", "replayed", lineterm="", n=4)
-    return "\n".join(line[:400] for line in itertools.islice(lines, _DIFF_LINES))
+    return unified(_lines(one), _lines(other), context=4)
 
 
 def _lines(line: LogLine | None) -> list[str]:

@@ -70,6 +70,10 @@ _LINE_FOR_CACHE = re.compile(
     r'(?<=File "torch/_inductor/compile_fx\.py", line )\d+(?=, in _compile_fx_inner)'
 )
 
+# When a cache was asked, and how long the compile took that it holds or will hold
+# (torch/_inductor/codecache.py: CacheInfo), in the record of a hit or a miss.
+_CACHE_TIME = re.compile(r'(?<=")(cache_event_time|time_taken_ns|time_saved_ns)": \d+')
+
 # Where a guard is from (`  # app/model.py:9 in forward`): torch leaves out what the path has in
 # common with that of torch (torch/utils/_traceback.py: shorten_filename).
 _GUARD_FOLDER = re.compile(r"(?<=  # )[^\s:]*/(?=[^\s:/]+:\d+ in )")
@@ -261,7 +265,7 @@ class Normaliser:
 
     def payload(self, text: str) -> str:
         """Return the canonical form of a payload."""
-        return canonical_text(self.dynamo.payload(text))
+        return _CACHE_TIME.sub(r'\1": <time>', canonical_text(self.dynamo.payload(text)))
 
     def _distance(self, place: int, seq: Json) -> int | None:
         """Return the distance to an earlier event, in place of its position; None if unknown.

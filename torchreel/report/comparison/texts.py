@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from torchreel.analysis.diff.alignment import align
 from torchreel.analysis.diff.layers import code
-from torchreel.analysis.diff.layers.graphs import graph_of, node_pairs
-from torchreel.analysis.diff.layers.table import paired_graphs
-from torchreel.analysis.diff.report import DiffSide
+from torchreel.analysis.diff.layers.graphs import node_pairs
+from torchreel.analysis.diff.layers.stage_graphs import paired_graphs
+from torchreel.analysis.diff.report import DiffSide, modes_differ
 from torchreel.report.comparison.document import ComparedText, TextRow
 
 _AROUND = 3
@@ -32,15 +32,14 @@ def compared_texts(left: DiffSide, right: DiffSide) -> Iterator[ComparedText]:
 def _graphs(left: DiffSide, right: DiffSide) -> Iterator[ComparedText]:
     for name, (one, other) in paired_graphs(left, right).items():
         if one is not None and other is not None and one.digest != other.digest:
-            pairs = node_pairs(
-                graph_of(left.store.read_blob(one.digest)),
-                graph_of(right.store.read_blob(other.digest)),
-            )
+            pairs = node_pairs(one.read(), other.read())
             rows = [TextRow(_cut(p.left), _cut(p.right), p.same) for p in pairs]
             yield from _text(f"graph {name}", rows)
 
 
 def _sources(left: DiffSide, right: DiffSide) -> Iterator[ComparedText]:
+    if modes_differ(left, right):
+        return
     ours, theirs = code.sources(left), code.sources(right)
     for key in ours:
         if key in theirs and ours[key] != theirs[key]:

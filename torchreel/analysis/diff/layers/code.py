@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import re
 
-from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
+from torchreel.analysis.diff.report import (
+    ABSENT,
+    DiffSide,
+    LayerDiff,
+    LayerDifference,
+    modes_differ,
+)
 from torchreel.analysis.diff.text import text_difference
 from torchreel.replay.compare.normalise import canonical_code
 from torchreel.store import queries
@@ -22,6 +28,8 @@ _AOT_ID = re.compile(r"^(# AOT ID: \[')\d+", re.MULTILINE)
 
 def code(left: DiffSide, right: DiffSide) -> LayerDiff:
     """Return sources that differ, by partition and in order."""
+    if modes_differ(left, right):
+        return LayerDiff("code", 0, 0, note="flight mode keeps no output code")
     ours, theirs = sources(left), sources(right)
     found = tuple(
         _difference(key, ours.get(key), theirs.get(key))

@@ -13,13 +13,20 @@ from dataclasses import replace
 from functools import partial
 
 from torchreel.analysis.diff.layers.facts import MACHINE
-from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
+from torchreel.analysis.diff.report import (
+    ABSENT,
+    DiffSide,
+    LayerDiff,
+    LayerDifference,
+    modes_differ,
+)
+from torchreel.events.inductor import CppCompile
 from torchreel.events.shape_env import ShapeEnvCheckpoint
 from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.events import Walk
 from torchreel.replay.compare.lanes import Lane, lanes
 from torchreel.replay.compare.normalise import Canonical
-from torchreel.replay.compare.rules import EXCUSES, SCOPES, Excuse, Scope
+from torchreel.replay.compare.rules import EXCUSES, NOT_IN_FLIGHT, SCOPES, Excuse, Scope
 from torchreel.replay.compare.selection import Point
 from torchreel.replay.compare.verdict import Divergence
 from torchreel.store import queries
@@ -32,6 +39,8 @@ _EXCUSES = (
     Excuse("times", "compilation_metrics_runtime"),
     Excuse("file numbers", "str"),
     Excuse("file numbers", TraceStrings.kind),
+    # Code whose library is on the disk already is not compiled again; the layer 'code' compares it.
+    Excuse("C++ compiler", CppCompile.kind),
     Excuse("variables of the process", "artifact", "fx_graph_runnable"),
     *(Excuse("layer 'machine'", kind) for kind in MACHINE),
 )
@@ -46,6 +55,8 @@ def events(left: DiffSide, right: DiffSide) -> LayerDiff:
     ours, theirs = _lanes(left, right)
     if ours is None or theirs is None:
         return LayerDiff("events", 0, 0, note="the event log does not say where the replay began")
+    if modes_differ(left, right) and not (_count(ours) and _count(theirs)):
+        return LayerDiff("events", 0, 0, note="flight mode keeps a summary of this attempt")
     walk = Walk(ours, theirs)
     counts = _count(ours), _count(theirs)
     if walk.divergence is None:
@@ -60,6 +71,8 @@ Lanes = Mapping[str, Lane] | None
 def _lanes(left: DiffSide, right: DiffSide) -> tuple[Lanes, Lanes]:
     """Return the lanes of both event logs; against a replay, only the part that it replays."""
     scope, point, excuses = _WHOLE, None, [*_EXCUSES, *_other_names(left, right)]
+    if modes_differ(left, right):
+        excuses += NOT_IN_FLIGHT
     for side in (left, right):
         if (entry := side.replayed_from) is not None and entry in SCOPES:
             scope, point = SCOPES[entry], Point(entry, _partition(side))
