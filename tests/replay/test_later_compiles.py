@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.replay.programs import record
+from tests.replay.programs import UNCACHED, record
+from torchreel.events.shape_env import ShapeGuard
 from torchreel.replay import replay
 from torchreel.replay.compare.lanes import cache_hits
 from torchreel.replay.compare.normalise import canonical_cached_code, canonical_code
@@ -76,6 +77,24 @@ def g(x):
 for function in (f, g):
     torch.compile(function, backend="aot_eager")(torch.ones(2, 2, 6, 5))
 """
+_UNKNOWN_THEN = """
+import torch
+def tile(x, n):
+    torch._check(n < 20)
+    return x.repeat(n, 1)[: n + 1].cumsum(0)
+compiled = torch.compile(tile)
+for n in (3, 4):
+    compiled(torch.rand(2, 3), n)
+"""
+_IN_GRAPH = """
+import torch
+@torch.compiler.allow_in_graph
+def mine(x):
+    return x.sin()
+def f(x):
+    return mine(x) + 1
+torch.compile(f, backend="aot_eager")(torch.ones(2))
+"""
 _FAILING_LATER = """
 import torch
 @torch.compile(backend="aot_eager", fullgraph=True)
@@ -102,6 +121,36 @@ def test_a_compile_that_failed_replays_without_those_of_the_same_code_before_it(
         assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
         assert any("set aside: earlier compiles" in note for note in verdict.notes)
         assert any("record with --frames all" in note for note in verdict.notes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ["graph", "aot"])
+def test_a_question_without_an_answer_is_asked_again(tmp_path: Path, entry: str) -> None:
+    """Torch remembers that it could not tell, and so adds the same guard twice."""
+    path = tmp_path / "run.db"
+    assert record(path, "program", source=_UNKNOWN_THEN, **UNCACHED) == 0
+    with Store.open(path, write=True) as store:
+        compile = queries.compiles(store, 1)[-1]
+        guards = [
+            event.data["expr"]  # type: ignore[call-overload,index]
+            for event in queries.events(store, compile, ShapeGuard.kind)
+        ]
+        assert len(set(guards)) < len(guards)
+        verdict = replay(store, compile, entry)
+        assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
+
+
+@pytest.mark.slow
+def test_a_function_of_the_programs_own_in_a_graph_replays_from_its_frame(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    assert record(path, "program", source=_IN_GRAPH, TORCHREEL_FRAMES="all") == 0
+    with Store.open(path, write=True) as store:
+        (compile,) = queries.compiles(store, 1)
+        refused = replay(store, compile)
+        assert refused.verdict == "refused"
+        assert "target program.mine (" in refused.detail
+        assert "--entry frame --trust" in refused.detail
+        assert replay(store, compile, "frame", trust=True).verdict == "identical"
 
 
 @pytest.mark.slow

@@ -320,6 +320,8 @@ def aot_checkpoint(
         # One encoder for both: the inputs are the values of the placeholders, nested ones included.
         graph = encode_graph(gm, encoder)
         extra["last_sequence"] = _last_sequence(gm, graph)
+        if mode is not None and mode.shape_env is not None:
+            extra["shape_answers"] = answers.encode(mode.shape_env)
         return _checkpoint("aot", _partition(kwargs), graph, inputs, mode, extra)
 
 

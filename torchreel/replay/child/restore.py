@@ -125,6 +125,12 @@ def _plain(description: Json) -> Json:
     return {**description, "flags": [flag for flag in flags if flag != INFERENCE]}
 
 
+_REMEDY = (
+    " (a function of the program's own, put into the graph as torch.compiler.allow_in_graph lets "
+    "one do, is code: if its frame was kept, that replays with --entry frame --trust)"
+)
+
+
 def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     """Rebuild a checkpoint's ShapeEnv, fake inputs and graph.
 
@@ -135,6 +141,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     if missing:
         raise UnsupportedError(
             f"the checkpoint holds what has no portable form: {'; '.join(missing)}"
+            f"{_REMEDY if any(name.lstrip().startswith('target ') for name in missing) else ''}"
         )
     doc = _with_plain_fakes(doc)
     # The program's own code is in no comment that the compiler writes.
