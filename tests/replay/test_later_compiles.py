@@ -141,7 +141,7 @@ def test_a_question_without_an_answer_is_asked_again(tmp_path: Path, entry: str)
 
 
 @pytest.mark.slow
-def test_a_function_of_the_programs_own_in_a_graph_replays_from_its_frame(tmp_path: Path) -> None:
+def test_a_function_of_the_programs_own_in_a_graph_replays_on_trust(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     assert record(path, "program", source=_IN_GRAPH, TORCHREEL_FRAMES="all") == 0
     with Store.open(path, write=True) as store:
@@ -149,8 +149,10 @@ def test_a_function_of_the_programs_own_in_a_graph_replays_from_its_frame(tmp_pa
         refused = replay(store, compile)
         assert refused.verdict == "refused"
         assert "target program.mine (" in refused.detail
-        assert "--entry frame --trust" in refused.detail
-        assert replay(store, compile, "frame", trust=True).verdict == "identical"
+        assert "add --trust" in refused.detail
+        for entry in ("graph", "frame"):
+            again = replay(store, compile, entry, trust=True)
+            assert (again.verdict, again.detail, again.difference) == ("identical", "", "")
 
 
 @pytest.mark.slow

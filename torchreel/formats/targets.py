@@ -6,7 +6,8 @@ rule for functions (`allowed.functions`), the arguments (`values`).  Called by `
 A name resolves only to what Dynamo and AOTAutograd themselves put into graphs: registered
 operators of torch's own namespaces, registered higher-order operators, and functions that compute.
 It never resolves to what touches files, processes, libraries or the network, and never imports a
-module.
+module.  A function of the program's own (`torch.compiler.allow_in_graph`) has no portable form; a
+replay that is trusted loads it, and admits it here (`admit`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ from torchreel.torch_compat.operators import dispatcher
 
 Target = functions.Target
 
+NOT_PORTABLE = "opaque:"
+"""Before the name of a target that has no portable form."""
+_admitted: dict[str, Target] = {}
+"""The program's own functions that were loaded on trust, by the names of their targets."""
+
 # Operators of torch's own namespaces that reach outside the process.
 _DENIED_OPERATORS = frozenset(["aten.from_file", "aten._print", "aten.save", "prim.Print"])
 
@@ -47,7 +53,20 @@ def encode_target(target: object) -> str:
     name = _function_name(target)
     if name is not None and _is(functions.resolve(name), target):
         return f"fn:{name}"
-    return f"opaque:{_describe(target)}"
+    return f"{NOT_PORTABLE}{_describe(target)}"
+
+
+def admit(text: str, function: Target) -> None:
+    """Let a target without a portable form stand for a function, from now on in this process.
+
+    For a function that was loaded because the user trusts who made the store.
+    """
+    _admitted[text] = function
+
+
+def is_admitted(text: str) -> bool:
+    """Return whether a target is a function of the program's own that was loaded on trust."""
+    return text in _admitted
 
 
 def _is(found: object, target: object) -> bool:
@@ -103,6 +122,8 @@ def decode_target(text: str) -> Target:
     Raises `UntrustedError` for an operator of a foreign namespace that is not registered,
     `UnsupportedError` for everything that is not on the allow-list.
     """
+    if text in _admitted:
+        return _admitted[text]
     kind, _, name = text.partition(":")
     if kind == "op":
         return _operator(name)

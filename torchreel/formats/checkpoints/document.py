@@ -25,6 +25,7 @@ from torchreel.formats.checkpoints.inductor_call import encode_arguments
 from torchreel.formats.graphs.codec import encode_graph
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.shape_env import answers, snapshots
+from torchreel.formats.targets import NOT_PORTABLE, is_admitted
 from torchreel.formats.tensors.check import check_description
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.fields import INFERENCE
@@ -140,9 +141,9 @@ class CheckpointDoc:
             if isinstance(d, Mapping) and d.get("k") == "opaque"
         ]
         return found + [
-            f"{'  ' * depth}target {target.removeprefix('opaque:')}"
+            f"{'  ' * depth}target {target.removeprefix(NOT_PORTABLE)}"
             for depth, target, _ in self.graph.targets()
-            if target.startswith("opaque:")
+            if target.startswith(NOT_PORTABLE) and not is_admitted(target)
         ]
 
 

@@ -122,6 +122,8 @@ class _Check:
         every, given = [*args, *named.values()], _mapping(node.kwargs)
         if tag == "hop":
             return self._higher_order(node, every)
+        if targets.is_admitted(node.target):
+            return kinds.RESULT
         if tag in ("op", "packet"):
             _check_operands(every, kinds.NO_DATA)
             return self._operator(node, every)

@@ -14,7 +14,7 @@ import base64
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import CellType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe
@@ -23,6 +23,8 @@ from torchreel.recorder.guard import fail_open
 from torchreel.torch_compat.export.export_call import OPTIONS, export_again, precompile_again
 
 if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
     from torchreel.formats.checkpoints.document import CheckpointDoc
     from torchreel.formats.frames.calls import FrameCall
     from torchreel.recorder.event_log.spans import CompileEntry
@@ -173,6 +175,27 @@ def _classes(doc: CheckpointDoc) -> dict[str, object]:
 
     names = dict.fromkeys(subclasses.names_in(doc.inputs))
     return {f"{subclasses.KEY}{name}": subclasses.resolve(name) for name in names}
+
+
+def functions_of(doc: CheckpointDoc, gm: GraphModule) -> dict[str, object]:
+    """Return the program's own functions that a graph calls, under the names of their targets.
+
+    Dynamo puts one there as it is, where the program says so (`torch.compiler.allow_in_graph`).
+    """
+    from torchreel.formats import targets
+
+    if not any(target.startswith(targets.NOT_PORTABLE) for _, target, _ in doc.graph.targets()):
+        return {}
+    called = {
+        node.target
+        for module in gm.modules()
+        for node in getattr(getattr(module, "graph", None), "nodes", ())
+        if node.op == "call_function" and type(node.target) is FunctionType
+    }
+    named = {targets.encode_target(function): function for function in called}
+    return {
+        name: function for name, function in named.items() if name.startswith(targets.NOT_PORTABLE)
+    }
 
 
 def _object(made: Bundle) -> Json:

@@ -186,8 +186,9 @@ def _backend(recorder: Recorder, call: Call) -> Visit:
     with fail_open("graph checkpoint"):
         if recorder.wants_checkpoint:
             doc = graph_checkpoint(gm, inputs, graph.compiler_fn, graph.param_name_to_source)
+            own = bundles.functions_of(doc, gm)
             recorder.add_checkpoint(
-                bundles.with_objects(recorder, doc, graph.compiler_fn), "dynamo"
+                bundles.with_objects(recorder, doc, graph.compiler_fn, own), "dynamo"
             )
     with fail_open("backend"):
         span.entry.call = GraphCall(id(gm), is_any=compiles_whole_graphs(graph.compiler_fn))

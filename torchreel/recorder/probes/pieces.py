@@ -220,7 +220,9 @@ def _take(recorder: Recorder, entry: _Entry, call: Call, gm: Any, inputs: Sequen
             doc = split_graphs.inductor_checkpoint(gm, inputs, _arguments(call, _MAIN_NAMES))
         else:
             doc = split_graphs.aot_checkpoint(gm, inputs, _settings(call))
-        recorder.add_checkpoint(bundles.with_objects(recorder, doc), "dynamo")
+        recorder.add_checkpoint(
+            bundles.with_objects(recorder, doc, more=bundles.functions_of(doc, gm)), "dynamo"
+        )
 
 
 def _is_graph(gm: object) -> bool:

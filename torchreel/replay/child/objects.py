@@ -18,6 +18,7 @@ from torchreel.errors import (
     UnsupportedError,
     UntrustedError,
 )
+from torchreel.formats import targets
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.tensors import subclasses
 from torchreel.replay.child.frames.bundles import read_object
@@ -34,8 +35,8 @@ def kept(doc: CheckpointDoc, *, trust: bool) -> dict[str, Callable[[], object]]:
     """Return a loader for each of the program's own objects, by name; nothing without trust.
 
     Names are those of config entries (`inductor.post_grad_custom_post_pass`), of options
-    (`options.NAME`), of classes (`subclass.NAME`), and `backend`.  A loader raises
-    `UnsupportedError` if its object can't be loaded.
+    (`options.NAME`), of classes (`subclass.NAME`), of call targets (`opaque:NAME`), and `backend`.
+    A loader raises `UnsupportedError` if its object can't be loaded.
     """
     table = doc.extra.get(KEY)
     if not trust or not isinstance(table, Mapping):
@@ -47,12 +48,14 @@ _classes: dict[str, object] = {}
 """Those that were loaded: nothing else may hold a class, and then it would be gone."""
 
 
-def load_classes(doc: CheckpointDoc, *, trust: bool) -> None:
-    """Load the classes of inputs that the program defines, so that they are found by their names.
+def load_own(doc: CheckpointDoc, *, trust: bool) -> None:
+    """Load the program's own classes of inputs, and functions that the graph calls.
 
-    Not one that this process has already.
+    So they are found by their names.  Not a class that this process has already.
     """
     for name, load in kept(doc, trust=trust).items():
+        if name.startswith(targets.NOT_PORTABLE) and callable(function := load()):
+            targets.admit(name, function)
         if name.startswith(subclasses.KEY) and name not in _classes:
             try:
                 subclasses.resolve(name.removeprefix(subclasses.KEY))

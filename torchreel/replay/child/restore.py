@@ -127,7 +127,7 @@ def _plain(description: Json) -> Json:
 
 _REMEDY = (
     " (a function of the program's own, put into the graph as torch.compiler.allow_in_graph lets "
-    "one do, is code: if its frame was kept, that replays with --entry frame --trust)"
+    "one do, is code: add --trust, or --entry frame --trust, if you trust who made the store)"
 )
 
 
@@ -137,6 +137,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     `trust`: also the decompositions of the program's own. Raises `UnsupportedError` (or
     `UntrustedError`) naming what cannot, or may not, be rebuilt.
     """
+    objects.load_own(doc, trust=trust)
     missing = doc.opaque()
     if missing:
         raise UnsupportedError(
@@ -149,7 +150,6 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     dispatcher.register_operators()
     _impose_world(doc.extra.get("world"))
     stand_in_for(doc)
-    objects.load_classes(doc, trust=trust)
     table = snapshots.decode_symbols(doc.shape_env)
     env = snapshots.new_shape_env(doc.shape_env)
     snapshots.restore(env, doc.shape_env, table)
