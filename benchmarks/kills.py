@@ -141,7 +141,7 @@ def _be_killed(folder: Path, mode: str, tell: int) -> None:
     import torch
 
     import torchreel
-    from torchreel.recorder.guard import losses
+    from torchreel.recorder.failing_open import losses
     from torchreel.recorder.recorder import Recorder
     from torchreel.store.documents.jsontypes import digest_of
 

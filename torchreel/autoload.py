@@ -16,7 +16,7 @@ def autoload() -> None:
     setting = os.environ.get("TORCHREEL")
     if not setting:
         return
-    from torchreel.recorder.guard import fail_open, say_at_the_end
+    from torchreel.recorder.failing_open import fail_open, say_at_the_end
 
     say_at_the_end()
     with fail_open("autoload"):

@@ -10,7 +10,7 @@ import torch._inductor.config  # before the variables of the programs are set
 
 import torchreel
 from tests.recorder import programs
-from torchreel.recorder import guard
+from torchreel.recorder import failing_open
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile
 
@@ -22,7 +22,7 @@ def _fresh_dynamo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv(name, value)
     torch._dynamo.reset()
     yield
-    guard.inject = None
+    failing_open.inject = None
     torchreel.uninstall()
 
 

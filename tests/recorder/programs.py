@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torchreel.recorder.launch import run_recorded
 
-PRELUDE = "import os, sys, torch\nfrom torchreel.recorder import guard\n"
+PRELUDE = "import os, sys, torch\nfrom torchreel.recorder import failing_open\n"
 
 ENVIRONMENT = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",

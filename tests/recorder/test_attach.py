@@ -12,7 +12,7 @@ import torch
 
 from torchreel.recorder import attach, probes
 from torchreel.recorder.attach import PASS, Attachment, AttachPoint, Call, Probe, Tap, Visit
-from torchreel.recorder.guard import losses
+from torchreel.recorder.failing_open import losses
 from torchreel.recorder.recorder import Recorder, RecordingOptions
 
 MODULE = "reel_attached"

@@ -14,7 +14,7 @@ import torchreel
 from tests.recorder import programs
 from tests.recorder.conftest import RecordedLog
 from torchreel.errors import UsageError
-from torchreel.recorder import attach, control, guard
+from torchreel.recorder import attach, control, failing_open
 from torchreel.recorder.control import KillSwitch
 from torchreel.recorder.event_log import log
 from torchreel.recorder.launch import run_recorded
@@ -42,7 +42,7 @@ def test_a_file_that_appears_switches_it_off(path: Path) -> None:
             records.append(record)
 
     handler = Keep()
-    guard.log.addHandler(handler)
+    failing_open.log.addHandler(handler)
     try:
         with torchreel.record(path):
             compile_one(1)
@@ -51,7 +51,7 @@ def test_a_file_that_appears_switches_it_off(path: Path) -> None:
             torch._dynamo.reset()
             compile_one(2)
     finally:
-        guard.log.removeHandler(handler)
+        failing_open.log.removeHandler(handler)
     with Store.open(path) as store:
         event_log = RecordedLog(store)
         assert [row.status for row in event_log.compiles] == ["ok"]

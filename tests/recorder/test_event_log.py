@@ -12,11 +12,11 @@ import torch
 
 import torchreel
 from torchreel.events.event import EventType
-from torchreel.recorder import guard
+from torchreel.recorder import failing_open
 from torchreel.recorder.event_log import log, rows
 from torchreel.recorder.event_log.log import EventLog
 from torchreel.recorder.event_log.rows import Add, Blob, Config, Ref, Update, plain
-from torchreel.recorder.guard import losses
+from torchreel.recorder.failing_open import losses
 from torchreel.recorder.probes import noted_events
 from torchreel.recorder.recorder import Recorder, RecordingOptions
 from torchreel.store import Store, queries
@@ -216,11 +216,11 @@ def test_a_full_buffer_drops_rows_and_says_so(path: Path, monkeypatch: pytest.Mo
 
 def test_a_failing_write_is_tried_row_by_row(path: Path) -> None:
     def once(place: str) -> None:
-        guard.inject = None
+        failing_open.inject = None
         raise OSError("for a moment")
 
     written = EventLog(str(path), recording_row())
-    guard.inject = once
+    failing_open.inject = once
     assert written.commit("test")
     written.close()
     with Store.open(path) as store:

@@ -12,7 +12,7 @@ from torchreel.recorder.event_log import retention
 from torchreel.recorder.event_log.log import EventLog
 from torchreel.recorder.event_log.retention import Limits, Retention, drop_material, size_on_disk
 from torchreel.recorder.event_log.rows import Add, AddPages, Blob, Ref, Update
-from torchreel.recorder.guard import losses
+from torchreel.recorder.failing_open import losses
 from torchreel.store import Store, queries
 from torchreel.store.recording import open_for_recording
 

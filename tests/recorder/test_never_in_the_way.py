@@ -22,7 +22,7 @@ import torch
 import torchreel
 from tests.recorder import programs
 from tests.recorder.conftest import Record
-from torchreel.recorder import attach, guard
+from torchreel.recorder import attach, failing_open
 from torchreel.recorder.attach import Attachment
 from torchreel.recorder.event_log import log
 from torchreel.recorder.probes import PROBES
@@ -49,7 +49,7 @@ def when_running(place):
     if place == "run":
         raise RuntimeError(f"injected at {place}")
 
-for guard.inject in (always, when_leaving, when_running):
+for failing_open.inject in (always, when_leaving, when_running):
     torch._dynamo.reset()
     x = torch.ones(2, 2, requires_grad=True)
     out = torch.compile(lambda x: x @ x)(x)
@@ -199,11 +199,11 @@ def test_a_compile_inside_a_hook_is_not_recorded(record: Record) -> None:
 
     def compile_too(place: str) -> None:
         if place.endswith("_call_user_compiler"):
-            guard.inject = None
+            failing_open.inject = None
             compiled(torch.ones(2))
 
     def program() -> None:
-        guard.inject = compile_too
+        failing_open.inject = compile_too
         torch.compile(sine, backend="eager")(torch.ones(3))
 
     event_log = record(program)
@@ -214,21 +214,21 @@ def test_the_first_loss_of_a_kind_is_logged_once() -> None:
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
-    guard.log.addHandler(handler)
-    guard.losses.reset()
+    failing_open.log.addHandler(handler)
+    failing_open.losses.reset()
     try:
         for _ in range(3):
-            with guard.fail_open("here"):
+            with failing_open.fail_open("here"):
                 raise ValueError("again")
     finally:
-        guard.log.removeHandler(handler)
-    assert guard.losses.snapshot() == [("ValueError", "here", 3, "again")]
+        failing_open.log.removeHandler(handler)
+    assert failing_open.losses.snapshot() == [("ValueError", "here", 3, "again")]
     assert len(records) == 1
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_what_ends_a_program_is_not_swallowed(kind: type[BaseException]) -> None:
-    with pytest.raises(kind), guard.fail_open("here"):
+    with pytest.raises(kind), failing_open.fail_open("here"):
         raise kind
 
 
@@ -277,10 +277,10 @@ def test_what_a_signal_handler_raises_meanwhile_is_not_swallowed(
     handler: str, handle: Callable[[Any], None]
 ) -> None:
     handle(HANDLERS[handler])
-    guard.losses.reset()
-    with pytest.raises(TooLong), guard.fail_open("here"):
+    failing_open.losses.reset()
+    with pytest.raises(TooLong), failing_open.fail_open("here"):
         signal.raise_signal(signal.SIGUSR1)
-    assert guard.losses.snapshot() == []
+    assert failing_open.losses.snapshot() == []
 
 
 @torch.no_grad()
@@ -290,11 +290,11 @@ def _fails(*args: object) -> None:
 
 def test_what_only_looks_like_a_signal_handler_is_ours(handle: Callable[[Any], None]) -> None:
     handle(HANDLERS["decorated"])
-    guard.losses.reset()
+    failing_open.losses.reset()
     for args in ((), (sys._getframe(),), (signal.NSIG, sys._getframe()), (1, sys)):
-        with guard.fail_open("here"):
+        with failing_open.fail_open("here"):
             _fails(*args)
-    assert guard.losses.snapshot() == [("TooLong", "here", 4, "ours")]
+    assert failing_open.losses.snapshot() == [("TooLong", "here", 4, "ours")]
 
 
 @pytest.mark.parametrize(
@@ -377,15 +377,15 @@ def test_an_alarm_inside_a_hook_ends_the_compile_and_nothing_else(
 
     def ring(here: str) -> None:
         if here == place:
-            guard.inject = None
+            failing_open.inject = None
             signal.raise_signal(signal.SIGUSR1)
 
     with torchreel.record(path, mode) as recorder:
-        guard.inject = ring
+        failing_open.inject = ring
         backend = "inductor" if place == "run" else "aot_eager"
         with pytest.raises(Exception, match="the time is over"):
             torch.compile(sine, backend=backend)(torch.ones(3))
-        assert guard.inject is None
+        assert failing_open.inject is None
         assert recorder.spans.here.stack == []
         out = torch.compile(lambda x: x.cos(), backend="aot_eager")(torch.zeros(3))
         assert out.tolist() == [1.0, 1.0, 1.0]

@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 import torchreel
 from tests.recorder.conftest import Record, RecordedLog
 from torchreel.events.scalars import KnownAssert
-from torchreel.recorder import guard
+from torchreel.recorder import failing_open
 from torchreel.recorder.probes import shape_env
 from torchreel.store import Store, queries
 from torchreel.store.records import Event
@@ -283,7 +283,7 @@ def test_a_probe_that_fails_costs_only_itself(record: Record) -> None:
     result = []
 
     def program() -> None:
-        guard.inject = inject
+        failing_open.inject = inject
         compiled = torch.compile(only_six, backend="aot_eager", dynamic=True)
         result.append(compiled(torch.ones(6, 4)))
 

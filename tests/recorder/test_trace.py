@@ -7,7 +7,7 @@ from torch._logging import trace_structured
 from torch._logging._internal import trace_log
 
 from tests.recorder.conftest import Record
-from torchreel.recorder.guard import losses
+from torchreel.recorder.failing_open import losses
 from torchreel.store import queries
 
 

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from torchreel.store.failures.messages import is_compiler_output, normalise_message, strip_hashes
+from torchreel.store.failures.normalised_messages import (
+    is_compiler_output,
+    normalise_message,
+    strip_hashes,
+)
 
 # Parts of which real messages are made, with holes for what changes from graph to graph.
 TEMPLATES = [

@@ -19,8 +19,8 @@ from torchreel.store.database import APPENDING, DELETING
 from torchreel.store.deletion.blobs import sweep
 from torchreel.store.migrations import upgrade
 from torchreel.store.schema import blobs, metadata
+from torchreel.store.sending.blobs_asked_again import drop_wrong
 from torchreel.store.sending.push import PushReport, push_path
-from torchreel.store.sending.wanted import drop_wrong
 from torchreel.store.servers.roles import APPEND, DELETE, READ, grant, statements
 
 Url = Callable[[str], str]

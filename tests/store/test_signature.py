@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.store.test_messages import COMPILER, LOWERING, VERBOSE
 from torchreel.errors import DamagedStore
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
-from torchreel.store.failures.messages import normalise_message
+from torchreel.store.failures.normalised_messages import normalise_message
 from torchreel.store.failures.signature import (
     Signature,
     crash_signature,

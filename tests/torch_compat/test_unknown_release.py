@@ -8,7 +8,7 @@ import torch._higher_order_ops.base_hop as base_hop
 
 import torchreel
 from torchreel.doctor import Finding, examine
-from torchreel.recorder.guard import losses
+from torchreel.recorder.failing_open import losses
 from torchreel.store import Store, queries
 
 GONE = "check_input_alias_and_mutation_return_outputs"

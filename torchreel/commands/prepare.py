@@ -50,7 +50,7 @@ def prepare(
     from torchreel.commands.rendering import streams
     from torchreel.commands.rendering.text import count
     from torchreel.store import Store
-    from torchreel.store.sending.wanted import drop_wrong
+    from torchreel.store.sending.blobs_asked_again import drop_wrong
     from torchreel.store.servers import roles as of_roles
 
     if sql:

@@ -27,10 +27,10 @@ def show(
     Frame, stages, graphs, failure, config, environment, and what was lost. Nothing of the store is
     executed, imported or resolved, and torch is not imported.
     """
-    from torchreel.commands.views.show import Wanted
+    from torchreel.commands.views.show import ShowOptions
     from torchreel.commands.views.show import show as print_compile
     from torchreel.store import Store, parse
 
     where = parse(address)
     with Store.open(where.store) as store:
-        print_compile(store, where, Wanted(graph, code, events, traceback, json))
+        print_compile(store, where, ShowOptions(graph, code, events, traceback, json))

@@ -16,7 +16,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import sources, symbols
-from torchreel.formats.deferred import Piece
+from torchreel.formats.deferred_values import DeferredValue
 from torchreel.formats.shape_env import calls
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import fx
@@ -35,7 +35,7 @@ def spell_torch(value: object) -> Json:
 
 
 @spell_torch.register
-def _(value: Piece) -> Json:
+def _(value: DeferredValue) -> Json:
     return calls.spell(value)
 
 

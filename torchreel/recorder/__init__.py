@@ -6,11 +6,11 @@ To read it, follow an event:
 - `probes`: one module for each layer of the pipeline; each calls `recorder.Recorder.note`
 - `event_log`: the buffer, and the thread that writes it; `redaction`: what is taken out before
 - `frames`: Python frames as pickles; `environment`: versions, devices and variables
-- `guard`: catches every exception of ours; `watchdog`: sees compiles that hang
+- `failing_open`: catches every exception of ours; `watchdog`: sees compiles that hang
 
 Public: `record`, `install`, `uninstall`, `Recorder`, loaded on first use.  `import torch` needs
-`guard` alone: an error in any other module is caught by it.  Importing this package imports neither
-torch nor SQLAlchemy.  It may not import the replay, the minifier or the command line.
+`failing_open` alone: an error in any other module is caught by it.  Importing this package imports
+neither torch nor SQLAlchemy.  It may not import the replay, the minifier or the command line.
 """
 
 from importlib import import_module

@@ -16,8 +16,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
-from torchreel.recorder import guard
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder import failing_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.skipped_frames import hide
 from torchreel.torch_compat.patching import disguise
 from torchreel.torch_compat.versions import releases
@@ -165,7 +165,7 @@ def _printer(original: Callable[..., Any], printer: Printer) -> Callable[..., An
             return original(*args, **kwargs)
         text: str | None = ""
         with _Hook(recorder, place):
-            guard.check(place)
+            failing_open.check(place)
             text = instead(args)
         return original(*args, **kwargs) if text is None else text
 
@@ -183,13 +183,13 @@ def _tap(original: Callable[..., Any], tap: Tap) -> Callable[..., Any]:
             token = None
             if before is not None:
                 with _Hook(recorder, place):
-                    guard.check(place)
+                    failing_open.check(place)
                     token = before(recorder, args, kwargs)
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:
                 with _Hook(recorder, place):
-                    guard.check(place)
+                    failing_open.check(place)
                     recorder.saw(error)
                     if token is not PASS:
                         after(recorder, args, kwargs, token, None, error)
@@ -198,7 +198,7 @@ def _tap(original: Callable[..., Any], tap: Tap) -> Callable[..., Any]:
             if token is PASS:
                 return result
             with _Hook(recorder, place):
-                guard.check(place)
+                failing_open.check(place)
                 after(recorder, args, kwargs, token, result, None)
             return result
         except BaseException:
@@ -242,7 +242,7 @@ def _wrap(original: Callable[..., Any], probe: Probe) -> Callable[..., Any]:
 
 def _enter(recorder: Recorder, probe: Probe, place: str, call: Call) -> Visit | None:
     with _Hook(recorder, place):
-        guard.check(place)
+        failing_open.check(place)
         visit = probe.visit(recorder, call)
         next(visit)
         return visit
@@ -251,7 +251,7 @@ def _enter(recorder: Recorder, probe: Probe, place: str, call: Call) -> Visit | 
 
 def _leave(recorder: Recorder, visit: Visit | None, place: str, outcome: CallOutcome) -> None:
     with _Hook(recorder, place):
-        guard.check(place)
+        failing_open.check(place)
         try:
             if visit is not None:
                 visit.send(outcome)

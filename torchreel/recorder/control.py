@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from torchreel.errors import UsageError
-from torchreel.recorder.guard import log
+from torchreel.recorder.failing_open import log
 
 OFF_FILE_VARIABLE = "TORCHREEL_OFF_FILE"
 OFF_SIGNAL_VARIABLE = "TORCHREEL_OFF_SIGNAL"

@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol
 from torchreel.errors import TorchreelError, UsageError
 from torchreel.recorder import control, environment
 from torchreel.recorder.claims import claimed
-from torchreel.recorder.guard import REPORT_VARIABLE, fail_open
+from torchreel.recorder.failing_open import REPORT_VARIABLE, fail_open
 from torchreel.recorder.redaction import RedactingWriter, Redactor, Rules
 from torchreel.recorder.session import MODE_VARIABLE, MODES, RUN_VARIABLE
 from torchreel.recorder.settings import VARIABLES, Settings
@@ -219,7 +219,7 @@ def _line(attempt: fail_open) -> str:
 
 @contextmanager
 def _report() -> Iterator[str]:
-    """Yield the file in which processes report losses (`guard.announce`); '' without one."""
+    """Yield the file in which processes report losses (`failing_open.announce`); '' without one."""
     name = ""
     with suppress(OSError):
         handle, name = tempfile.mkstemp(prefix="torchreel-")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import astuple
 
-from torchreel.recorder import control, environment, guard
+from torchreel.recorder import control, environment, failing_open
 from torchreel.recorder.event_log import failures
 from torchreel.recorder.event_log.flight import FlightEventLog
 from torchreel.recorder.event_log.log import OF_A_REPLAY, EventLog
@@ -40,9 +40,9 @@ from torchreel.recorder.event_log.spans import (
     Spans,
     current_context,
 )
+from torchreel.recorder.failing_open import fail_open, losses
 from torchreel.recorder.frames import secrets
 from torchreel.recorder.frames.secrets import is_installed
-from torchreel.recorder.guard import fail_open, losses
 from torchreel.recorder.redaction import Redactor
 from torchreel.recorder.settings import Settings
 from torchreel.store.addressing import UNNAMED
@@ -371,7 +371,7 @@ class Recorder:
     def _at_boundary(self, checkpoint: tuple[str, str, int] | None) -> None:
         for look in boundaries:
             with fail_open("boundary"):
-                guard.check("boundary")
+                failing_open.check("boundary")
                 look(self, checkpoint)
 
     def _surface(self, error: BaseException | None) -> None:
@@ -550,7 +550,7 @@ class Recorder:
             return
         self._described = True
         with fail_open("environment"):
-            guard.check("environment")
+            failing_open.check("environment")
             facts = {
                 **environment.facts(),
                 "mode": self.options.mode,
@@ -571,7 +571,7 @@ class Recorder:
             return
         self._at_boundary(None)
         with fail_open("compiler version"):
-            guard.check("compiler version")
+            failing_open.check("compiler version")
             self.event_log.append(AddEnvironment(self.event_log.recording, environment.compiler()))
         with fail_open("close"):
             columns = {"status": "done", "ended_ns": time.time_ns()}

@@ -22,7 +22,7 @@ from torchreel.errors import UsageError
 from torchreel.recorder import attach
 from torchreel.recorder.attach import Attachment
 from torchreel.recorder.control import KillSwitch, off_file
-from torchreel.recorder.guard import announce, fail_open, losses
+from torchreel.recorder.failing_open import announce, fail_open, losses
 from torchreel.recorder.recorder import Recorder, RecordingOptions
 from torchreel.recorder.settings import Settings
 from torchreel.recorder.skipped_frames import hide_recorder

@@ -4,7 +4,7 @@ A probe may run where Dynamo looks at every frame that begins: in eager code tha
 function calls.  It would count our frames as the program's, and compile them.
 
 Lives here: the mark on our functions, by which Dynamo leaves them alone.  What they call in turn
-(the store, Python's library) is not marked: `guard.fail_open` turns Dynamo off meanwhile.
+(the store, Python's library) is not marked: `failing_open.fail_open` turns Dynamo off meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from types import CodeType, FunctionType
 from typing import Any
 
-from torchreel.recorder import guard
+from torchreel.recorder import failing_open
 
 _OURS = ("torchreel.recorder", "torchreel.torch_compat")
 """Packages with code that runs where an attach point is called, or its module is imported."""
@@ -28,7 +28,7 @@ _FOLDERS = tuple(
 
 def hide_recorder() -> None:
     """Have Dynamo leave out the functions of the recorder's modules, as far as they are loaded."""
-    guard.set_eval_frame = _dynamo().set_eval_frame
+    failing_open.set_eval_frame = _dynamo().set_eval_frame
     for name, module in list(sys.modules.items()):
         if name.startswith(_OURS):
             for function in _functions(vars(module), name):

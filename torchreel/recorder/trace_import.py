@@ -23,7 +23,7 @@ from torchreel.recorder.event_log.rows import plain
 from torchreel.store.blobs.pages import write_page, write_pages
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.failures.messages import normalise_message
+from torchreel.store.failures.normalised_messages import normalise_message
 from torchreel.store.failures.signature import Signature
 from torchreel.store.trace.metadata import STRING, compile_name, name_of
 from torchreel.store.trace.records import FILE_PATTERN, FILE_PREFIX, Fault, Record, read

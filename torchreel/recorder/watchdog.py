@@ -14,9 +14,9 @@ import traceback
 from typing import TYPE_CHECKING
 
 from torchreel.events.frames import Hang
-from torchreel.recorder import guard
+from torchreel.recorder import failing_open
 from torchreel.recorder.attach import Events
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 
 if TYPE_CHECKING:
     from torchreel.recorder.event_log.spans import Span
@@ -52,7 +52,7 @@ class Watchdog:
         assert self._limit is not None
         while not self._stop.wait(min(self._limit / _ROUNDS, 1.0)):
             with fail_open("watchdog"):
-                guard.check("watchdog")
+                failing_open.check("watchdog")
                 self._look(self._limit)
 
     def _look(self, limit: float) -> None:

@@ -1,7 +1,9 @@
 """The tables of a store, as SQLAlchemy Core metadata; `docs/schema.md` explains them to people.
 
 Only columns live here: how rows are written is in `writer`, how they are read in `queries`, and how
-an older store becomes this one in `migrations` (a test keeps the two in step). Times are
+an older store becomes this one in `migrations` (a test keeps the two in step). A new column also
+needs a migration, its place in `schema.sql`, the number in `revision`, and the dataclass in
+`records`. Times are
 `time.time_ns()`. A digest names a row of `blobs`; digests are no foreign keys, because a blob may
 be dropped to save space while the row that named it stays.
 """

@@ -8,9 +8,9 @@ import torch
 from tests.minifier.hand_made import chain, functions_of
 from tests.minifier.real import case_from, chain_of, shared_worker
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.hangs.ends import EndedCases
 from torchreel.minifier.hangs.growth import Growth
 from torchreel.minifier.hangs.oracle import HangOracle
+from torchreel.minifier.hangs.presumed_to_end import EndedCases
 from torchreel.minifier.options import RunLimits
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search

@@ -18,11 +18,11 @@ from torchreel.minifier.cases.graph_edits import output_items
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.passes import Edit, Pass, all_passes
 from torchreel.minifier.passes.all_plain import AllPlain
-from torchreel.minifier.passes.around import Around
 from torchreel.minifier.passes.bypass import Bypass, BypassByEqual
 from torchreel.minifier.passes.config import Ambient, DropConfigEntries
 from torchreel.minifier.passes.cut import Chunks, Cut, Prefix, depth_first
 from torchreel.minifier.passes.gradients import Gradients, NoGradients
+from torchreel.minifier.passes.named_in_message import Around
 from torchreel.minifier.passes.outputs import Outputs, Suffix
 from torchreel.minifier.passes.reshape import Reshape, ReshapeInputs
 from torchreel.minifier.passes.sizes import Resize, SmallerSizes

@@ -9,7 +9,7 @@ from shlex import quote
 from torchreel.analysis.why import causes
 from torchreel.commands.rendering import streams
 from torchreel.commands.rendering.text import count
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.launch import ProgramEnd, is_shared
 from torchreel.store import Store, queries
 from torchreel.store.files import locks

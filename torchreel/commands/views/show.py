@@ -26,7 +26,7 @@ from torchreel.store.records import Compile, Event, Graph, Recording, Stage
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ShowOptions:
     """The part of a compile to show; by default the overview."""
 
     graph: str | None = None
@@ -36,13 +36,13 @@ class Wanted:
     json: bool = False
 
 
-def show(store: Store, address: Address, wanted: Wanted) -> None:
+def show(store: Store, address: Address, wanted: ShowOptions) -> None:
     """Print the wanted part of the compile that an address means."""
     with as_far_as_readable(store):
         _show(store, address, wanted)
 
 
-def _show(store: Store, address: Address, wanted: Wanted) -> None:
+def _show(store: Store, address: Address, wanted: ShowOptions) -> None:
     if address.event is not None:
         _print_event(store, queries.event_at(store, address), wanted)
         return
@@ -212,7 +212,7 @@ def _print_traceback(store: Store, row: Compile) -> None:
     streams.block(_text(store, found.traceback))
 
 
-def _print_events(store: Store, row: Compile, wanted: Wanted) -> None:
+def _print_events(store: Store, row: Compile, wanted: ShowOptions) -> None:
     rows = [_event_row(store, row, event) for event in queries.events(store, row)]
     listing.write(rows, listing.Format.JSON if wanted.json else listing.Format.TABLE)
     if rows:
@@ -229,7 +229,7 @@ def _event_row(store: Store, row: Compile, event: Event) -> listing.Row:
     }
 
 
-def _print_event(store: Store, event: Event, wanted: Wanted) -> None:
+def _print_event(store: Store, event: Event, wanted: ShowOptions) -> None:
     payload = _text(store, event.payload) if event.payload is not None else ""
     if wanted.json:
         listing.write_json({**_facts(event), "data": event.data, "payload": payload})

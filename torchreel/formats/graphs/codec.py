@@ -1,8 +1,8 @@
 """FX graphs as data, and back.
 
 Lives here: the encoder of a GraphModule, and the decoder into one.  Not here: the data
-(`document`), arguments (`values`), targets (`targets`), metadata (`node_meta`), the inputs
-(`checkpoints`).
+(`document`), the form of each kind of argument (`formats.values`), targets (`targets`), metadata
+(`node_meta`), the inputs (`checkpoints`).
 
 A graph is never pickled or re-traced: nodes are created one by one, by the names they had, and
 the name counters of the graph are restored, so that passes that add nodes name them alike.

@@ -1,8 +1,8 @@
 """Changes of a ShapeEnv, as data: what the event log holds between two snapshots.
 
-Lives here: how a `Piece` of a ShapeEnv's state is spelled and read back, and `apply_set`, which
-makes a change again.  Not here: when something changed (`torchreel.recorder.probes.shape_state`),
-which events there are (`torchreel.replay.shape_env.rebuild`).  The fields and their forms are those
+Lives here: how a `DeferredValue` of a ShapeEnv's state is spelled and read back, and `apply_set`,
+which makes a change again.  Not here: when something changed
+(`torchreel.recorder.probes.shape_state`), which events there are (`torchreel.replay.shape_env.rebuild`).  The fields and their forms are those
 of the snapshot (`shape_env.STATE`), and those that it keeps apart.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import symbols
-from torchreel.formats.deferred import Piece
+from torchreel.formats.deferred_values import DeferredValue
 from torchreel.formats.records import encode_record
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.shape_env.snapshots import STATE, Table
@@ -31,7 +31,7 @@ FIELDS: dict[str, str] = {
 """Field of a ShapeEnv -> its form, as in `shape_env.STATE`."""
 
 
-def spell(piece: Piece) -> Json:
+def spell(piece: DeferredValue) -> Json:
     """Return a piece as data; `{"opaque": text}` where it has no portable form."""
     try:
         return encode(piece.form, piece.value)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from torchreel.minifier.cases.kinds import AnyCase
-from torchreel.minifier.hangs.ends import EndedCases
 from torchreel.minifier.hangs.growth import Growth
+from torchreel.minifier.hangs.presumed_to_end import EndedCases
 from torchreel.minifier.hangs.stacks import shared
 from torchreel.minifier.results.verdicts import OracleReport
 

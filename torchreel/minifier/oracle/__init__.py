@@ -3,7 +3,7 @@
 Three processes take part, and each has its place:
 
 - the parent, which searches: the modules of this folder. `worker_oracle` judges cases, with a
-  `worker_pool` over `job_slots`; `command_oracle` runs a command of the user's.
+  `slot_pool` over `job_slots`; `command_oracle` runs a command of the user's.
 - the worker (`worker`): started once, warm, confined; forks a child for every case.
 - the child (`child`): runs one case and writes down what it saw.
 

@@ -1,7 +1,7 @@
 """A job slot: the parent's end of a connection to a warm process that runs one case at a time.
 
 Lives here: making slots, lines out and lines in. Not here: which case goes to which slot
-(`worker_pool`), the other end (`oracle.worker`).
+(`slot_pool`), the other end (`oracle.worker`).
 """
 
 from __future__ import annotations

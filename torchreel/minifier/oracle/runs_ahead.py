@@ -1,7 +1,7 @@
 """Runs ahead: keeping workers busy with the cases that will probably be asked for.
 
 Lives here: which cases run next, which are given up for them, and the count of those that nobody
-asked for. Not here: what may follow (`search.look_ahead`), the workers (`worker_pool`). Called by
+asked for. Not here: what may follow (`search.look_ahead`), the workers (`slot_pool`). Called by
 `worker_oracle`. There are no threads: an answer waits in the pool until it is looked for.
 """
 

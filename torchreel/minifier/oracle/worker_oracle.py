@@ -34,7 +34,7 @@ from torchreel.minifier.oracle.job_slots import JobSlot
 from torchreel.minifier.oracle.predicates import QUANTITIES, parse_predicate
 from torchreel.minifier.oracle.protocol import Task, TaskResult, parse_line
 from torchreel.minifier.oracle.runs_ahead import RunsAhead
-from torchreel.minifier.oracle.worker_pool import LOST, WorkerPool
+from torchreel.minifier.oracle.slot_pool import LOST, SlotPool
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.replay.imposed.device import libraries
 from torchreel.replay.imposed.vector_isa import copy_probes
@@ -108,7 +108,7 @@ class WorkerOracle:
         self.signature, self._imports, self._bounds = signature, tuple(imports), bounds
         self._trust = trust
         self._jobs = max(1, jobs)
-        self._pool: WorkerPool | None = None
+        self._pool: SlotPool | None = None
         self._runs = RunsAhead(self._jobs, self._task)
         self._directory = Path(tempfile.mkdtemp(prefix="torchreel-minify-"))
         self._first: TaskResult | None = None
@@ -224,7 +224,7 @@ class WorkerOracle:
         except (OSError, ValueError):
             self._stop()
 
-    def _open(self) -> WorkerPool:
+    def _open(self) -> SlotPool:
         if self._pool is None:
             self._start()
             assert self._pool is not None, "it was started"
@@ -263,7 +263,7 @@ class WorkerOracle:
             process = self._process = self._started(command)
             try:
                 hello = parse_line(self._hello(process))
-                self._pool = WorkerPool(self._jobs, partial(JobSlot.opened, self._control))
+                self._pool = SlotPool(self._jobs, partial(JobSlot.opened, self._control))
             except (OSError, ValueError) as error:
                 said = (self._directory / "worker.log").read_text("utf-8", "replace")[-2000:]
                 self._stop()

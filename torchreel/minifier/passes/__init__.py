@@ -3,7 +3,7 @@
 A tier is repeated until none of its passes takes a step; after a step in a later tier of a phase
 the phase starts over. Phases follow each other, in a circle, until no pass of any phase takes a
 step. Earlier ones hold what removes most for the fewest tries. `base` says what a pass is; of one
-that is not in the list, since it needs a message, the search makes use first: `around`.
+that is not in the list, since it needs a message, the search makes use first: `named_in_message`.
 """
 
 from typing import Any

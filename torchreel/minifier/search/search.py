@@ -25,7 +25,7 @@ from torchreel.minifier.hangs.proof import Accepted
 from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.passes import PHASES, Tier
-from torchreel.minifier.passes.around import Around
+from torchreel.minifier.passes.named_in_message import Around
 from torchreel.minifier.results.reductions import (
     Listener,
     MinifyResult,

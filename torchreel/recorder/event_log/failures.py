@@ -18,7 +18,7 @@ from weakref import ref
 
 from torchreel.recorder.event_log.rows import Add, Blob
 from torchreel.recorder.event_log.spans import CompileEntry, Mark
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.store.failures.raised import lineage
 
 if TYPE_CHECKING:

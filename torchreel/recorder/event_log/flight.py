@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchreel.recorder.event_log.log import EventLog
 from torchreel.recorder.event_log.retention import drop_material
 from torchreel.recorder.event_log.rows import Add, AddGraph, NewEvent, Operation, Ref, Row, Update
-from torchreel.recorder.guard import losses
+from torchreel.recorder.failing_open import losses
 
 if TYPE_CHECKING:
     from torchreel.recorder.event_log.rows import AnyWriter

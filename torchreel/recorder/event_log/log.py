@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchreel.errors import LockedStore, MissingStore
-from torchreel.recorder import environment, guard
+from torchreel.recorder import environment, failing_open
 from torchreel.recorder.event_log.rows import (
     Add,
     AddEnvironment,
@@ -29,7 +29,7 @@ from torchreel.recorder.event_log.rows import (
     Row,
 )
 from torchreel.recorder.event_log.stacks import Stacks
-from torchreel.recorder.guard import fail_open, losses
+from torchreel.recorder.failing_open import fail_open, losses
 from torchreel.recorder.redaction import RedactingWriter
 from torchreel.store.processes.marks import KEY, Marks
 
@@ -330,7 +330,7 @@ class EventLog:
     def _keep_within_limits(self) -> None:
         if self.retention is not None:
             with fail_open("retention"):
-                guard.check("retention")
+                failing_open.check("retention")
                 self.retention.enforce(self._opened(), self.recording.id)
 
     def _take_events(self) -> list[Operation]:
@@ -394,7 +394,7 @@ class EventLog:
 
     def _write_all(self) -> type[Exception] | None:
         with fail_open("event log.write", quiet=True) as attempt:
-            guard.check("event log.write")
+            failing_open.check("event log.write")
             while self._batch:
                 self._release(self._write_some())
             self._write_losses()

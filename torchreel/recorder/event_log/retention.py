@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchreel.recorder.guard import losses
+from torchreel.recorder.failing_open import losses
 from torchreel.store.blobs.packing import LastPack, read
 from torchreel.store.blobs.packs import DROP_UNUSED
 

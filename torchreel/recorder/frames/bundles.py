@@ -27,6 +27,7 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import cells, places
 from torchreel.recorder.frames.notes import MOST_REASONS, Notes
 from torchreel.recorder.frames.patches import home_of, members_of, patches, qualname_of
@@ -38,7 +39,6 @@ from torchreel.recorder.frames.pickler import (
     pickled,
 )
 from torchreel.recorder.frames.redacted_pickles import redacted_pickle
-from torchreel.recorder.guard import fail_open
 from torchreel.recorder.redaction import Redactor
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 
 _NO_PATCHES = frozenset({"builtins", "torchreel", *sys.stdlib_module_names})
 """Top-level modules whose functions are tools, or at home everywhere."""

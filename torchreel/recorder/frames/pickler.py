@@ -18,6 +18,7 @@ import cloudpickle
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats.frames.parts import Opaque, function_beneath, member, taken_apart
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import cells, classes, places, secrets
 from torchreel.recorder.frames.notes import Notes
 from torchreel.recorder.frames.patches import home_of
@@ -30,7 +31,6 @@ from torchreel.recorder.frames.reduce_values import (
     without_known_globals,
     without_new,
 )
-from torchreel.recorder.guard import fail_open
 from torchreel.store.documents.jsontypes import Json
 
 LARGEST = 4 << 20

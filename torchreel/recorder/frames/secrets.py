@@ -117,7 +117,7 @@ def messages(error: BaseException) -> Iterator[str]:
 
     An exception that a library raised is left out, except for its notes.
     """
-    from torchreel.store.failures.messages import normalise_message
+    from torchreel.store.failures.normalised_messages import normalise_message
 
     for found in lineage(error):
         place = found.__traceback__

@@ -19,10 +19,10 @@ from torchreel.events.aot import (
     Partition,
     SyntheticBases,
 )
-from torchreel.recorder import attach, guard
+from torchreel.recorder import attach, failing_open
 from torchreel.recorder.attach import AttachPoint, Call, Events, Visit, hide_frame, unwind
 from torchreel.recorder.event_log.spans import current_context
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.torch_compat.versions.names import has
 
 if TYPE_CHECKING:
@@ -354,7 +354,7 @@ def _enter(recorder: Recorder, entry: CompileEntry) -> Span | None:
     depth = len(recorder.spans.here.stack)
     try:
         with fail_open(str(LATE)):
-            guard.check(str(LATE))
+            failing_open.check(str(LATE))
             return recorder.enter("backward", "backward", entry)
     except BaseException as error:
         unwind(recorder, depth, str(LATE), error)

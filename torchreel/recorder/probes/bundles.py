@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe
 from torchreel.recorder.event_log.rows import Add, Blob
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.torch_compat.export.export_call import OPTIONS, export_again, precompile_again
 
 if TYPE_CHECKING:

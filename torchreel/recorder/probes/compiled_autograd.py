@@ -17,7 +17,7 @@ from torchreel.events.compiled_autograd import (
     AutogradNode,
 )
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 
 if TYPE_CHECKING:
     from torchreel.recorder.event_log.spans import CompileEntry, Span

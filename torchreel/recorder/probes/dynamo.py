@@ -21,8 +21,8 @@ from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Vis
 from torchreel.recorder.event_log import failures
 from torchreel.recorder.event_log.rows import Blob
 from torchreel.recorder.event_log.spans import CompileEntry, GraphCall, current_context
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import secrets
-from torchreel.recorder.guard import fail_open
 from torchreel.recorder.probes import bundles
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchreel.events.export import ExportEnd, ExportFailure, ExportStart
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Visit
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.probes import bundles
 from torchreel.store.addressing import UNNAMED
 

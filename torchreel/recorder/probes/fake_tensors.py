@@ -26,7 +26,7 @@ from torchreel.events.fake_tensors import (
     FakeMismatch,
     MetaPropagation,
 )
-from torchreel.formats.deferred import Piece
+from torchreel.formats.deferred_values import DeferredValue
 from torchreel.recorder.attach import PASS, AttachPoint, Call, Events, Probe, Tap, Visit
 from torchreel.recorder.event_log.failures import Written
 
@@ -298,7 +298,7 @@ def _converted(
             tensor=describer.lookup_tensor.get(tensor),
             describer=describer.id,
             memo=bool(memo),
-            source=None if source is None else Piece("source name", source),
+            source=None if source is None else DeferredValue("source name", source),
             context=_context(kwargs.get("symbolic_context")),
             constant=bool(constant),
             base=base,

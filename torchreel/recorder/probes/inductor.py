@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchreel.recorder.attach import AttachPoint, Call, Probe, Visit
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.probes import bundles, inductor_events
 from torchreel.recorder.probes.inductor_events import EVENTS
 

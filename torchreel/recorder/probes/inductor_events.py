@@ -24,7 +24,7 @@ from torchreel.events.inductor import (
     Schedule,
 )
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder

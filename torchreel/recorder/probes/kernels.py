@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel.events.subgraphs import HopKernel
 from torchreel.formats.triton_names import names_of, value_form
 from torchreel.recorder.attach import AttachPoint, Events
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.probes.guards import describe
 
 if TYPE_CHECKING:

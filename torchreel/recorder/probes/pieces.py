@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torchreel.events.backends import PieceArtifact, PieceStart
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
 from torchreel.recorder.event_log.spans import CompileEntry, GraphCall, Span, current_context
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.probes import bundles
 from torchreel.store.addressing import UNNAMED
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.patterns import lazy_text
-from torchreel.recorder import attach, guard
+from torchreel.recorder import attach, failing_open
 from torchreel.recorder.attach import (
     AttachPoint,
     Call,
@@ -27,7 +27,7 @@ from torchreel.recorder.attach import (
     unwind,
 )
 from torchreel.recorder.event_log.spans import CompileEntry, Mark, Span
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.probes import aot_events
 from torchreel.recorder.probes.inductor import partition_of
 from torchreel.recorder.probes.output_graph import GLOBAL
@@ -104,7 +104,7 @@ def _enter(recorder: Recorder, entry: CompileEntry, partition: str) -> Span | No
     span, depth = None, len(recorder.spans.here.stack)
     try:
         with fail_open("run"):
-            guard.check("run")
+            failing_open.check("run")
             span = recorder.enter("run", partition, entry)
             recorder.event_log.commit("run")
     except BaseException as error:

@@ -16,7 +16,7 @@ from torchreel.events.scalars import (
     UnbackedBindings,
     UnbackedRebind,
 )
-from torchreel.formats.deferred import Piece
+from torchreel.formats.deferred_values import DeferredValue
 from torchreel.recorder.attach import AttachPoint, Probe, Tap
 from torchreel.recorder.probes.shape_points import (
     COMPUTE_BINDINGS,
@@ -56,8 +56,8 @@ def _number(recorder: Recorder, env: Any) -> int | None:
     return None if env is None else shadow_of(recorder, env).number
 
 
-def _paths(bindings: dict[Any, Any]) -> dict[str, Piece]:
-    return {symbol.name: Piece("path", tuple(path)) for symbol, path in bindings.items()}
+def _paths(bindings: dict[Any, Any]) -> dict[str, DeferredValue]:
+    return {symbol.name: DeferredValue("path", tuple(path)) for symbol, path in bindings.items()}
 
 
 def _bound(
@@ -118,8 +118,8 @@ def _wrapped(kind: str) -> Any:
             return
         node = getattr(getattr(result, "sym_num", None), "node", None)
         value = None if node is not None else _constant(result)
-        expr = None if node is None else Piece("expr", node._expr)
-        source = Piece("source", args[0].source)
+        expr = None if node is None else DeferredValue("expr", node._expr)
+        source = DeferredValue("source", args[0].source)
         recorder.note(
             SymbolicScalar(source=source, type=kind, expr=expr, value=value),
             kind,
@@ -136,7 +136,7 @@ def _constant(variable: Any) -> float | None:
 
 def _before_tensorify(
     recorder: Recorder, args: Args, kwargs: Kwargs
-) -> tuple[tuple[Piece, ...], set[str]]:
+) -> tuple[tuple[DeferredValue, ...], set[str]]:
     from torch._dynamo.symbolic_convert import TensorifyState
 
     return _floats(_argument(args, kwargs, 0, "gm")), set(TensorifyState.force_specializations)
@@ -157,10 +157,12 @@ def _tensorified(
     )
 
 
-def _floats(gm: Any) -> tuple[Piece, ...]:
+def _floats(gm: Any) -> tuple[DeferredValue, ...]:
     values = (node.meta.get("val") for node in gm.graph.nodes)
     return tuple(
-        Piece("expr", value.node._expr) for value in values if type(value).__name__ == "SymFloat"
+        DeferredValue("expr", value.node._expr)
+        for value in values
+        if type(value).__name__ == "SymFloat"
     )
 
 

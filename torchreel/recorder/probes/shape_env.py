@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchreel.events.scalars import DataDependentError, KnownAssert
 from torchreel.events.shape_env import ProducedGuards, ShapeEnvCheckpoint, ZeroOne
-from torchreel.formats.deferred import Piece
+from torchreel.formats.deferred_values import DeferredValue
 from torchreel.recorder.attach import PASS, AttachPoint, Probe, Tap
 from torchreel.recorder.probes import scalars
 from torchreel.recorder.probes.shape_events import EVENTS as EVENTS
@@ -111,7 +111,7 @@ def _note_zero_one(recorder: Recorder, args: Args, kwargs: Kwargs, value: int) -
     offset = getattr(getattr(source, "prop", None), "name", "") == "STORAGE_OFFSET"
     if not offset and getattr(dynamic, "name", "DUCK") in ("DUCK", "DYNAMIC"):
         number = shadow_of(recorder, args[0]).number
-        name, stack = Piece("source name", source), recorder.user_stack()
+        name, stack = DeferredValue("source name", source), recorder.user_stack()
         recorder.note(ZeroOne(env=number, source=name, value=value), stack=stack)
 
 
@@ -185,7 +185,9 @@ def _note_known(recorder: Recorder, shadow: Shadow, expr: Any, message: str, val
     if expr.args and (expr, value) not in shadow.known:
         shadow.known.add((expr, value))
         recorder.note(
-            KnownAssert(env=shadow.number, expr=Piece("expr", expr), message=message, value=value)
+            KnownAssert(
+                env=shadow.number, expr=DeferredValue("expr", expr), message=message, value=value
+            )
         )
 
 
@@ -202,10 +204,12 @@ def _failed(
     recorder.note(
         DataDependentError(
             env=shadow_of(recorder, env).number,
-            expr=Piece("expr", expr),
-            unhinted=Piece("expr", unhinted),
+            expr=DeferredValue("expr", expr),
+            unhinted=DeferredValue("expr", unhinted),
             hints={
-                name: Piece("scalar", value) for name, value in hints.items() if value is not None
+                name: DeferredValue("scalar", value)
+                for name, value in hints.items()
+                if value is not None
             },
             size_like=sorted(symbol.name for symbol in unhinted.free_symbols & env.size_like),
             message=str(result.args[0] if result.args else ""),

@@ -43,7 +43,7 @@ from torchreel.events.shape_env import (
     ShapeGuard,
     SpecializeOn,
 )
-from torchreel.formats.deferred import Piece
+from torchreel.formats.deferred_values import DeferredValue
 from torchreel.recorder.probes.guards import describe
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Shadow:
         self._guards: list[Any] = []
         self._asserts: dict[Any, list[Any]] = {}
         self._print: tuple[object, ...] = ()
-        self._changes: dict[str, dict[str, Piece]] = {}
+        self._changes: dict[str, dict[str, DeferredValue]] = {}
         self._begin(recorder, env)
 
     def _begin(self, recorder: Recorder, env: Any) -> None:
@@ -213,15 +213,15 @@ class Shadow:
             if value is not _NOTHING:
                 self._seen[field][symbol] = list(value) if field == "var_to_sources" else value
         hint, bounds, sources = known.values()
-        assumptions = Piece("assumptions", symbol)
-        limits = None if bounds is _NOTHING else Piece("range", bounds)
+        assumptions = DeferredValue("assumptions", symbol)
+        limits = None if bounds is _NOTHING else DeferredValue("range", bounds)
         if hint is _NOTHING and sources is _NOTHING:
             pending = symbol in env.pending_fresh_unbacked_symbols
             self._note(
                 recorder,
                 UnbackedSymbol(
                     env=self.number,
-                    symbol=Piece("symbol", symbol),
+                    symbol=DeferredValue("symbol", symbol),
                     assumptions=assumptions,
                     range=limits,
                     pending=pending,
@@ -229,13 +229,13 @@ class Shadow:
                 symbol.name,
             )
             return
-        value = None if hint is _NOTHING else Piece("scalar", hint)
-        read = None if sources is _NOTHING else tuple(Piece("source", s) for s in sources)
+        value = None if hint is _NOTHING else DeferredValue("scalar", hint)
+        read = None if sources is _NOTHING else tuple(DeferredValue("source", s) for s in sources)
         self._note(
             recorder,
             BackedSymbol(
                 env=self.number,
-                symbol=Piece("symbol", symbol),
+                symbol=DeferredValue("symbol", symbol),
                 assumptions=assumptions,
                 hint=value,
                 range=limits,
@@ -249,7 +249,7 @@ class Shadow:
         if sources is _NOTHING or not sources:
             return
         if type(sources[0]).__name__ == "CallMethodItemSource":
-            values = Piece("symbol", symbol), Piece("source", sources[0])
+            values = DeferredValue("symbol", symbol), DeferredValue("source", sources[0])
             self._note(recorder, ScalarItem(self.number, *values), symbol.name)
 
     def _mention(self, recorder: Recorder, env: Any, expr: Any) -> None:
@@ -273,15 +273,15 @@ class Shadow:
         """Note an input that shares a symbol, at the end, or exchanged with the first one."""
         source = _added(old, new)
         if source is None:
-            piece = Piece("maplist symbol source", {symbol: list(new)})
+            piece = DeferredValue("maplist symbol source", {symbol: list(new)})
             self._merge("var_to_sources", "put", piece)
             return
         self._note(
             recorder,
             DuckSymbol(
                 env=self.number,
-                symbol=Piece("symbol", symbol),
-                source=Piece("source", source),
+                symbol=DeferredValue("symbol", symbol),
+                source=DeferredValue("source", source),
                 first=new[-1] is not source,
             ),
             symbol.name,
@@ -292,14 +292,14 @@ class Shadow:
         for symbol, new in _changed(seen, env.var_to_range):
             old = seen.get(symbol)
             seen[symbol] = new
-            before = None if old is None else Piece("range", old)
+            before = None if old is None else DeferredValue("range", old)
             self._note(
                 recorder,
                 RangeUpdate(
                     env=self.number,
-                    symbol=Piece("symbol", symbol),
+                    symbol=DeferredValue("symbol", symbol),
                     old=before,
-                    new=Piece("range", new),
+                    new=DeferredValue("range", new),
                 ),
                 symbol.name,
             )
@@ -308,7 +308,7 @@ class Shadow:
         put = dict(_changed(hints, env.backed_var_to_val))
         if put:
             hints |= put
-            self._merge("backed_var_to_val", "put", Piece("map symbol scalar", put))
+            self._merge("backed_var_to_val", "put", DeferredValue("map symbol scalar", put))
         self._drop("backed_var_to_val", "symbol", hints, env.backed_var_to_val)
 
     def _see_replacements(self, recorder: Recorder, env: Any, reason: str) -> None:
@@ -317,13 +317,13 @@ class Shadow:
             old, seen[symbol] = seen.get(symbol), new
             self._mention(recorder, env, symbol)
             self._mention(recorder, env, new)
-            before = None if old is None else Piece("expr", old)
+            before = None if old is None else DeferredValue("expr", old)
             self._note(
                 recorder,
                 Replacement(
                     env=self.number,
-                    symbol=Piece("symbol", symbol),
-                    expr=Piece("expr", new),
+                    symbol=DeferredValue("symbol", symbol),
+                    expr=DeferredValue("expr", new),
                     old=before,
                     reason=reason,
                 ),
@@ -336,7 +336,9 @@ class Shadow:
             self._note(
                 recorder,
                 UnbackedRename(
-                    env=self.number, symbol=Piece("symbol", symbol), to=Piece("symbol", new)
+                    env=self.number,
+                    symbol=DeferredValue("symbol", symbol),
+                    to=DeferredValue("symbol", new),
                 ),
                 symbol.name,
             )
@@ -351,11 +353,11 @@ class Shadow:
                 continue
             for item in sorted(now - seen, key=str):  # a set has another order in each process
                 self._mention(recorder, env, item)
-                event = event_type(self.number, Piece(form, item))
+                event = event_type(self.number, DeferredValue(form, item))
                 self._note(recorder, event, str(item) if form == "symbol" else "")
             gone = seen - now
             if gone:
-                self._merge(field, "drop", Piece(f"list {form}", list(gone)))
+                self._merge(field, "drop", DeferredValue(f"list {form}", list(gone)))
             self._seen[field] = frozenset(now)
 
     # -- guards ---------------------------------------------------------------------------------
@@ -366,7 +368,7 @@ class Shadow:
         if len(now) == count and (not count or now[-1] is seen[-1]):
             return
         if len(now) < count or (count and now[count - 1] is not seen[-1]):
-            self._merge("guards", "all", Piece("list guard", list(now)))
+            self._merge("guards", "all", DeferredValue("list guard", list(now)))
             self._guards = list(now)
             return
         for guard in now[count:]:
@@ -375,7 +377,7 @@ class Shadow:
                 recorder,
                 ShapeGuard(
                     env=self.number,
-                    expr=Piece("expr", guard.expr),
+                    expr=DeferredValue("expr", guard.expr),
                     size_oblivious=bool(guard.size_oblivious),
                     location=guard.sloc,
                 ),
@@ -390,15 +392,18 @@ class Shadow:
             old = seen.get(symbol, [])
             if rows[: len(old)] != old:
                 form = "maplist expr assert"
-                self._merge("deferred_runtime_asserts", "all", Piece(form, _copied(now)))
+                self._merge("deferred_runtime_asserts", "all", DeferredValue(form, _copied(now)))
                 break
             for row in rows[len(old) :]:
                 self._mention(recorder, env, row.expr)
-                key = None if symbol is None else Piece("symbol", symbol)
+                key = None if symbol is None else DeferredValue("symbol", symbol)
                 self._note(
                     recorder,
                     DeferredAssert(
-                        env=self.number, symbol=key, expr=Piece("expr", row.expr), message=row.msg
+                        env=self.number,
+                        symbol=key,
+                        expr=DeferredValue("expr", row.expr),
+                        message=row.msg,
                     ),
                     str(symbol or ""),
                 )
@@ -408,7 +413,7 @@ class Shadow:
         """Note the conditions for which the program wants a graph of its own (`specialize_on`)."""
         count = self._seen["specializations"]
         for item in itertools.islice(getattr(env, "specializations", ()), count, None):
-            source, condition = Piece("source name", item.source), describe(item.check_fn)
+            source, condition = DeferredValue("source name", item.source), describe(item.check_fn)
             self._note(recorder, SpecializeOn(env=self.number, source=source, condition=condition))
             self._seen["specializations"] += 1
 
@@ -427,7 +432,7 @@ class Shadow:
         for name in _PLAIN:
             if name in fields and getattr(env, name) != self._seen[name]:
                 self._seen[name] = getattr(env, name)
-                self._merge(name, "all", Piece("plain", getattr(env, name)))
+                self._merge(name, "all", DeferredValue("plain", getattr(env, name)))
 
     def _see_tail(self, name: str, form: str, now: dict[Any, Any]) -> None:
         count, self._seen[name] = self._seen[name], len(now)
@@ -439,7 +444,7 @@ class Shadow:
         tail = itertools.islice(now.items(), first, None)
         # A nested int is a key as well: it is a SymInt, which must not be handed over.
         pairs = {k if isinstance(k, (int, float)) else expression(k.node): v for k, v in tail}
-        self._merge(name, what, Piece(form, pairs))
+        self._merge(name, what, DeferredValue(form, pairs))
 
     def _see_map(self, name: str, form: str, now: dict[Any, Any]) -> None:
         seen = self._seen[name]
@@ -451,16 +456,16 @@ class Shadow:
             seen |= changed
             put |= changed
         if put:
-            self._merge(name, "put", Piece(form, put))
+            self._merge(name, "put", DeferredValue(form, put))
         self._drop(name, form.split()[1], seen, now)
 
     def _see_collection(self, name: str, form: str, now: Any) -> None:
         seen = self._seen[name]
         self._seen[name] = type(seen)(now)
         if form.startswith("set") and seen <= self._seen[name]:
-            self._merge(name, "put", Piece(form, self._seen[name] - seen))
+            self._merge(name, "put", DeferredValue(form, self._seen[name] - seen))
         else:
-            self._merge(name, "all", Piece(form, self._seen[name].copy()))
+            self._merge(name, "all", DeferredValue(form, self._seen[name].copy()))
 
     def _drop(self, name: str, form: str, seen: dict[Any, Any], now: Any) -> None:
         if len(seen) == len(now):
@@ -468,9 +473,9 @@ class Shadow:
         gone = [key for key in seen if key not in now]
         for key in gone:
             del seen[key]
-        self._merge(name, "drop", Piece(f"list {form}", gone))
+        self._merge(name, "drop", DeferredValue(f"list {form}", gone))
 
-    def _merge(self, name: str, what: str, piece: Piece) -> None:
+    def _merge(self, name: str, what: str, piece: DeferredValue) -> None:
         self._changes.setdefault(name, {})[what] = piece
 
 
@@ -489,7 +494,7 @@ def _argument(value: Any) -> object:
     if value is None or isinstance(value, (bool, int, float, str, sympy.Basic, Source, enum.Enum)):
         return value
     if type(value).__name__ == "ValueRanges":
-        return Piece("range", value)
+        return DeferredValue("range", value)
     if isinstance(value, (list, tuple)):
         return tuple(_argument(item) for item in value)
     if isinstance(value, dict):

@@ -15,9 +15,9 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchreel.events.trace import TraceStrings
-from torchreel.recorder import attach, guard
+from torchreel.recorder import attach, failing_open
 from torchreel.recorder.attach import AttachPoint, Events, Printer
-from torchreel.recorder.guard import fail_open
+from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.probes.bytecode import without_globals
 from torchreel.store.trace.metadata import STRING, kind_of, name_of
 
@@ -114,7 +114,7 @@ class TraceHandler(logging.Handler):
         if recorder is None or recorder.busy:
             return
         with fail_open("trace"):
-            guard.check("trace")
+            failing_open.check("trace")
             metadata = getattr(record, "metadata", None)
             if isinstance(metadata, Mapping):
                 self._begin(recorder, metadata)

@@ -3,8 +3,8 @@
 The recorder computes a signature from the exception it sees, the minifier from what its oracle's
 child sees; a reduction step counts only if the two match. So everything that depends on the size or
 the numbering of a graph has to be gone from a signature, and nothing that tells bugs apart. How an
-exception's text is stripped is in `messages`, how an exception becomes data in `raised`; torch is
-not imported here: exceptions are known by the names of their types and by their tracebacks.
+exception's text is stripped is in `normalised_messages`, how an exception becomes data in `raised`;
+torch is not imported here: exceptions are known by the names of their types and by tracebacks.
 """
 
 import re
@@ -17,7 +17,7 @@ from typing import Literal, cast
 
 from torchreel.errors import DamagedStore
 from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of
-from torchreel.store.failures.messages import (
+from torchreel.store.failures.normalised_messages import (
     is_compiler_output,
     normalise_message,
     strip_hashes,

@@ -17,11 +17,11 @@ from torchreel.store.database import Store
 from torchreel.store.failures.kinds import FailureKind
 from torchreel.store.post_mortem import settle
 from torchreel.store.sending import origins
+from torchreel.store.sending.blobs_asked_again import send_wanted
 from torchreel.store.sending.contents import SourceBlobs
 from torchreel.store.sending.later import LaterRows, read_later
 from torchreel.store.sending.rows import read, read_layout
 from torchreel.store.sending.target import row_of, send_later, send_recording
-from torchreel.store.sending.wanted import send_wanted
 
 Listener = Callable[[int, int], None]
 """Gets the number of each recording that was sent, and its number in the other store."""

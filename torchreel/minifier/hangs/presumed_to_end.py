@@ -1,8 +1,9 @@
 """Cases that are presumed to end, because cases of the same calls ended, slowly.
 
 Lives here: the calls of the cases that ended, and what they say of others. Not here: who counts as
-slow (`oracle`), how the time grows (`growth`). Near the minimum of a hang that grows with its
-calls, every case with one call less takes half the limit or more: one of each kind is enough.
+slow (`oracle`), how the time grows (`growth`). When a hang grows with its number of calls, each
+case with one call less is slow too, close to the minimum, but ends. One case of each set of calls
+is enough: the others are presumed to end as it did.
 """
 
 from __future__ import annotations

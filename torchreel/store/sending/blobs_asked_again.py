@@ -1,9 +1,9 @@
-"""Blobs that are asked for again: another's bytes were stored under their digests.
+"""Blobs that pushers are asked to send again, because what is stored for them is wrong.
 
-Whoever may append may write any bytes under any digest, and a server can't unpack them to see. No
-reader takes them for what they are not, but nobody could send the right ones either: the digest is
-taken. So whoever owns a store reads all of its blobs now and then, deletes those that are wrong,
-and notes their digests; and a push of a store that has them sends them first.
+Whoever may append may write any bytes under any digest, and a server can't unpack them to see. A
+reader detects it, but the wrong blob stands in the way of the right one: its digest is taken. So
+the owner of a store reads all of its blobs now and then, deletes the wrong ones and notes their
+digests. The next push of a store that has them sends them first.
 
 The note is a row of `origins` that belongs to nothing: a role that may append reads such rows.
 """

@@ -21,7 +21,7 @@ LOST = TaskResult(
 """The answer to a task that went with its worker."""
 
 
-class WorkerPool:
+class SlotPool:
     """The workers, by the task that each is at.
 
     One that is gone is replaced. Every method raises `OSError` when that can't be done.

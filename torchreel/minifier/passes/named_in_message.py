@@ -2,9 +2,10 @@
 
 A compiler mostly names the operator that it could not handle (`target: aten.tanh.default`), or
 those that it could not handle together: then they alone may do, one computed from the other, or
-what lies between them has to stay as well. It names them as its own graph has them, which may have
-been recorded: that one says from which call of the program each of its calls comes. Not one of
-`PHASES`: the search makes it of the failure that it reduces, and sweeps once, before all others.
+what lies between them has to stay as well. The message uses the names of the compiler's own graph
+at that stage. Where that graph was recorded, its metadata leads from each of its calls back to a
+call of the program's graph. This pass needs the failure's message, so it is not in `PHASES`: the
+search makes it for the failure at hand, and runs it once, before all other passes.
 """
 
 from __future__ import annotations

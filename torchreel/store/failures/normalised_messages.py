@@ -2,8 +2,8 @@
 
 `normalise_message` drops what torch adds around a message (hints, user code, dumps of arguments)
 and replaces what depends on numbering, sizes and places. A C++ compiler's output becomes its first
-error. Used by `signature` alone; the comparison of event logs has a normalisation of its own,
-because there the numbers do matter.
+error. The comparison of event logs has a normalisation of its own
+(`torchreel.replay.compare.normalise`), because there the numbers do matter.
 """
 
 import re
