@@ -1,9 +1,10 @@
 """Changes of a ShapeEnv, as data: what the event log holds between two snapshots.
 
 Lives here: how a `DeferredValue` of a ShapeEnv's state is spelled and read back, and `apply_set`,
-which makes a change again.  Not here: when something changed
-(`torchreel.recorder.probes.shape_state`), which events there are (`torchreel.replay.shape_env.rebuild`).  The fields and their forms are those
-of the snapshot (`shape_env.STATE`), and those that it keeps apart.
+which makes a change again. Not here: when something changed
+(`torchreel.recorder.probes.shape_state`), which events there are
+(`torchreel.replay.shape_env.rebuild`). The fields and their forms are those of the snapshot
+(`shape_env.STATE`), and those that it keeps apart.
 """
 
 from __future__ import annotations
