@@ -10,6 +10,7 @@ import torch
 
 from tests.minifier.recorded import record
 from tests.replay.operators import join, split, twist
+from torchreel.analysis.trust import needs_trust
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.initial_cases.failures import starting_cases
@@ -46,7 +47,8 @@ def test_it_is_written_down_with_definitions(path: Path, tmp_path: Path) -> None
         exported = export(store, row, ExportOptions(tmp_path / "repro", formats=("repro",)))
     assert exported.check.exact, exported.check.detail
     assert exported.imports == ()
-    assert 'torch.library.define("reeltest::twist", "(Tensor x, SymInt k)' in exported.script.text
+    assert 'torch.library.custom_op(\n    "reeltest::twist", twist_kernel' in exported.script.text
+    assert 'schema="(Tensor x, SymInt k)' in exported.script.text
 
 
 @pytest.mark.slow
@@ -54,6 +56,63 @@ def test_it_is_reduced_with_stand_ins(path: Path) -> None:
     with Store.open(path, write=True) as store:
         reduction = minify(store)
     assert (reduction.status, reduction.case.call_nodes) == ("fixpoint", 1)
+
+
+@torch.library.custom_op("reeltest::untrained", mutates_args=())
+def untrained(x: torch.Tensor) -> torch.Tensor:
+    """An operator that has no backward."""
+    return x * 2
+
+
+@untrained.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def trained(x: torch.Tensor) -> torch.Tensor:
+    return untrained(x.sin() * 2).sum()
+
+
+@pytest.mark.slow
+def test_an_operator_without_a_backward_fails_in_the_script_too(tmp_path: Path) -> None:
+    """Torch gives it a backward that raises; a schema alone would be differentiated as zero."""
+    path = record(tmp_path / "run.db", trained, torch.ones(4, 3, requires_grad=True))
+    with Store.open(path, write=True) as store:
+        row = queries.latest_failing(store)
+        assert row is not None
+        minify(store)
+        exported = export(store, row, ExportOptions(tmp_path / "repro", formats=("repro",)))
+    assert exported.check.exact, exported.check.detail
+    assert "torch.library.custom_op(" in exported.script.text
+
+
+@torch.library.custom_op("reeltest::mistaken", mutates_args=())
+def mistaken(x: torch.Tensor) -> torch.Tensor:
+    return x[:2].clone()
+
+
+@mistaken.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty((3, 5))
+
+
+def runs_into_it(x: torch.Tensor) -> torch.Tensor:
+    """What is compiled for three rows is given two, when it runs."""
+    return mistaken(x.sin()) + 1
+
+
+@pytest.mark.slow
+def test_the_command_that_is_named_next_trusts_where_the_kernel_decides(
+    tmp_path: Path, path: Path
+) -> None:
+    ran = record(tmp_path / "run.db", runs_into_it, torch.ones(4, 3))
+    for place, stage, trusts in ((ran, "run", True), (path, "lowering", False)):
+        with Store.open(place) as store:
+            row = queries.latest_failing(store)
+            assert row is not None
+            failure = queries.failure_of(store, row)
+            assert failure is not None and failure.stage == stage
+            assert needs_trust(store, row) is trusts
 
 
 def the_case(path: Path) -> Case:
@@ -101,8 +160,9 @@ def test_a_definition_is_data(path: Path) -> None:
         definitions(case)
 
 
-def test_no_script_defines_an_operator_of_torchs_own() -> None:
-    text = 'import torch\n\ntorch.library.define("aten::mine", "(Tensor x) -> Tensor")\n'
+@pytest.mark.parametrize("function", ["define", "custom_op"])
+def test_no_script_defines_an_operator_of_torchs_own(function: str) -> None:
+    text = f'import torch\n\ntorch.library.{function}("aten::mine", "(Tensor x) -> Tensor")\n'
     with pytest.raises((UnsupportedError, UntrustedError), match="aten::mine"):
         check_script(text)
     check_script(text.replace("aten", "mine"))

@@ -6,12 +6,16 @@ of a reduction without trust (`minifier.initial_cases`), which decides.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json
 from torchreel.store.failures.signature import NEEDS_FRAME, Signature
 from torchreel.store.records import Compile
 
+_OPERATORS = "operators"
+"""What a graph has of operators that are not torch's own (`torchreel.formats.graphs`)."""
 _CALLS_BACKEND = "torch._dynamo.output_graph:OutputGraph._call_user_compiler"
 """The innermost frame of torch's where a backend of the program's raised."""
 
@@ -19,6 +23,8 @@ _CALLS_BACKEND = "torch._dynamo.output_graph:OutputGraph._call_user_compiler"
 def needs_trust(store: Store, compile: Compile) -> bool:
     """Return True if the failure of a compile is reduced from its frame, or with its backend.
 
+    So is one that happened in the run of a graph with operators of the program's own: nobody
+    recorded what these compute.
     Raises `StoreError` where the store can't be read.
     """
     rows = queries.checkpoints(store, compile)
@@ -28,7 +34,10 @@ def needs_trust(store: Store, compile: Compile) -> bool:
     if failure is not None and failure.stage in NEEDS_FRAME:
         return True
     graphs = [row for row in rows if row.entry == "graph"]
-    return bool(graphs) and _has_own_backend(store.read_blob(graphs[-1].digest))
+    document = _document(store.read_blob(graphs[-1].digest)) if graphs else {}
+    if failure is not None and failure.stage == "run" and _extra(document.get("graph"), _OPERATORS):
+        return True
+    return ":" in str(_extra(document, "backend") or "")
 
 
 def may_need_trust(signature: Signature) -> bool:
@@ -36,11 +45,16 @@ def may_need_trust(signature: Signature) -> bool:
     return signature.stage in NEEDS_FRAME or signature.frames[:1] == (_CALLS_BACKEND,)
 
 
-def _has_own_backend(checkpoint: bytes) -> bool:
-    """Return True if the backend of a checkpoint is no name of torch's: MODULE:FUNCTION."""
+def _document(checkpoint: bytes) -> Mapping[str, Json]:
+    """Return a checkpoint as an object; an empty one where it is damaged."""
     try:
         document: Json = parse_json(checkpoint)
     except ValueError:
-        return False
-    extra = document.get("extra") if isinstance(document, dict) else None
-    return isinstance(extra, dict) and ":" in str(extra.get("backend", ""))
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _extra(document: Json, key: str) -> Json:
+    """Return what a checkpoint or a graph has beside its nodes, by name; None without."""
+    extra = document.get("extra") if isinstance(document, Mapping) else None
+    return extra.get(key) if isinstance(extra, Mapping) else None

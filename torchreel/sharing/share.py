@@ -155,7 +155,8 @@ def _cases(store: Store, row: Compile, failure: Failure) -> tuple[list[Case], bo
             ) from error
     graphs = [case for case in found if isinstance(case, Case) and not case.is_exact]
     if not graphs:
-        raise _refused_code(store, row)
+        own = "is Dynamo's own, so a program is what shows it"
+        raise _refused_code(store, row, own if failure.stage == "dynamo" else _BY_PROGRAM)
     _refuse_own_backend(store, row, graphs)
     return graphs, False
 
@@ -165,6 +166,9 @@ def _refuse_own_backend(store: Store, row: Compile, graphs: Sequence[Case]) -> N
         backend = graphs[0].backend
         what = f"is one of the backend {backend!a:.60}, which is code of the program's"
         raise _refused_code(store, row, what)
+
+
+_BY_PROGRAM = "was reduced as a program, since no graph alone shows it"
 
 
 def _refused_code(

@@ -9,7 +9,7 @@ What is written has the operator's schema and tags, and returns zeros of the rec
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -75,21 +75,53 @@ def _definition(name: str, data: Mapping[str, Json], case: Case) -> list[str]:
     if not all(map(is_identifier, [operator, *parameters])) or not schema.startswith(full):
         raise UnsupportedError(f"the schema of the operator {name!r:.80} is none")
     real, fake = _results(name, data, parameters, bool(parsed.returns), _ranks(name, case))
-    tags = [f"torch.Tag.{tag}" for tag in as_list(data.get("tags")) if _is_tag(tag)]
-    given = f", tags=[{', '.join(tags)}]" if tags else ""
     head = f"def {operator}_{{kind}}({_signature(parameters, data)}):"
     shared = real == fake
     lines = [head.format(kind="kernel"), f"    return {real}", "", ""]
     if not shared:
         lines += [head.format(kind="fake"), f"    return {fake}", "", ""]
     name_of_fake = f"{operator}_kernel" if shared else f"{operator}_fake"
-    signature = schema.removeprefix(full)
+    write = _in_python if data.get("python") is True else _in_library
     return [
         *lines,
-        f"torch.library.define({literal(full)}, {literal(signature)}{given})",
-        f"torch.library.impl({literal(full)}, 'default', {operator}_kernel)".replace("'", '"'),
+        *write(full, parsed, schema.removeprefix(full), _tags(data)),
         f"torch.library.register_fake({literal(full)}, {name_of_fake})",
     ]
+
+
+def _in_python(
+    full: str, parsed: torch.FunctionSchema, signature: str, tags: Sequence[str]
+) -> list[str]:
+    """Return the definition of an operator of `torch.library.custom_op`.
+
+    Torch makes kernels of its own for such an operator: its backward raises if there is none.
+    """
+    operator = full.partition("::")[2]
+    written = [argument.name for argument in parsed.arguments if argument.is_write]
+    given = [tag for tag in tags if tag != "torch.Tag.pt2_compliant_tag"]  # torch adds it
+    rest = f", tags=[{', '.join(given)}]" if given else ""
+    return [
+        f"{operator}_definition = torch.library.custom_op(",
+        f"    {literal(full)}, {operator}_kernel, mutates_args={written!r},".replace("'", '"'),
+        f"    schema={literal(signature)}{rest},",
+        ")",
+    ]
+
+
+def _in_library(
+    full: str, parsed: torch.FunctionSchema, signature: str, tags: Sequence[str]
+) -> list[str]:
+    """Return the definition of an operator by its schema alone."""
+    operator = full.partition("::")[2]
+    given = f", tags=[{', '.join(tags)}]" if tags else ""
+    return [
+        f"torch.library.define({literal(full)}, {literal(signature)}{given})",
+        f'torch.library.impl({literal(full)}, "default", {operator}_kernel)',
+    ]
+
+
+def _tags(data: Mapping[str, Json]) -> list[str]:
+    return [f"torch.Tag.{tag}" for tag in as_list(data.get("tags")) if _is_tag(tag)]
 
 
 def _signature(parameters: list[str], data: Mapping[str, Json]) -> str:

@@ -530,5 +530,5 @@ def without_kernels(outcomes: Sequence[EventComparison], stand_ins: frozenset[st
     return (
         f"all that was compiled is identical, but {worst.detail}: what the kernels of "
         f"{', '.join(sorted(stand_ins))} compute is not recorded; name the module that defines "
-        "them with --import MODULE"
+        "them with --import MODULE, or replay the frame with --entry frame --trust"
     )

@@ -80,6 +80,7 @@ _PATHS = _words(
     "resource.getrusage resource.RUSAGE_SELF time.perf_counter os.times cProfile.Profile "
     "logging.Logger.handle logging.WARNING warnings.simplefilter re.search re.MULTILINE "
     "torch.library.define torch.library.impl torch.library.register_fake torch.library.get_ctx "
+    "torch.library.custom_op "
     "metrics.reset metrics.generated_kernel_count ShapeEnv.__init__ V.set_fake_mode "
     "DimDynamic.DUCK DimDynamic.STATIC torch._dynamo.utils.numpy_to_tensor_wrapper "
     "torch._dynamo.utils.numpy_operator_wrapper torch.sparse_coo torch.sparse_csr torch.sparse_csc "
@@ -88,6 +89,8 @@ _PATHS = _words(
     "torch.distributed.init_process_group DTensor.from_local "
     "CheckpointPolicy.MUST_CPU_OFFLOAD CheckpointPolicy.PREFER_CPU_OFFLOAD"
 )
+_DEFINING = ("torch.library.define", "torch.library.custom_op")
+"""They make an operator, whose name is their first argument."""
 _METHOD_OF_ARRAYS = "torch._dynamo.utils.numpy_method_wrapper"
 """Takes the name of a method."""
 _ATTRIBUTE_OF_ARRAYS = "torch._dynamo.utils.numpy_attr_wrapper"
@@ -301,7 +304,7 @@ def _defined(program: ast.Module) -> tuple[str, ...]:
     """
     found = []
     for node in ast.walk(program):
-        if isinstance(node, ast.Call) and _path(node.func) == "torch.library.define":
+        if isinstance(node, ast.Call) and _path(node.func) in _DEFINING:
             name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
             namespace, _, operator = str(name).partition("::")
             custom = namespaces.is_custom(f"op:{namespace}.{operator}")
