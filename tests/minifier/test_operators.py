@@ -97,7 +97,7 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 
 def runs_into_it(x: torch.Tensor) -> torch.Tensor:
-    """What is compiled for three rows is given two, when it runs."""
+    """Compiled for three rows; the run gives two."""
     return mistaken(x.sin()) + 1
 
 
@@ -111,7 +111,8 @@ def test_the_command_that_is_named_next_trusts_where_the_kernel_decides(
             row = queries.latest_failing(store)
             assert row is not None
             failure = queries.failure_of(store, row)
-            assert failure is not None and failure.stage == stage
+            assert failure is not None
+            assert failure.stage == stage
             assert needs_trust(store, row) is trusts
 
 

@@ -15,7 +15,7 @@ from torchreel.store.failures.signature import NEEDS_FRAME, Signature
 from torchreel.store.records import Compile
 
 _OPERATORS = "operators"
-"""What a graph has of operators that are not torch's own (`torchreel.formats.graphs`)."""
+"""Name in a graph of the operators that are not torch's own (`torchreel.formats.graphs`)."""
 _CALLS_BACKEND = "torch._dynamo.output_graph:OutputGraph._call_user_compiler"
 """The innermost frame of torch's where a backend of the program's raised."""
 

@@ -30,10 +30,10 @@ trains(torch.randn(5, 4), torch.randn(4, 3, requires_grad=True)).sum().backward(
 """
 
 
-def _record(folder: Path, mode: str, name: str, op: str = "tanh") -> Path:
+def _record(folder: Path, mode: str, name: str, op: str = "tanh", slow: str = "0") -> Path:
     program, path = folder / "job.py", folder / f"{name}.db"
     program.write_text(PROGRAM.format(op=op))
-    variables = {"TORCHREEL": f"{mode}:{path}", "TORCHREEL_SLOW_COMPILE": "0", **UNCACHED}
+    variables = {"TORCHREEL": f"{mode}:{path}", "TORCHREEL_SLOW_COMPILE": slow, **UNCACHED}
     command = [sys.executable, str(program), "inductor"]
     done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -46,6 +46,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("modes")
     return {
         "flight": _record(folder, "flight", "flight"),
+        "summaries": _record(folder, "flight", "summaries", slow="3600"),
         "full": _record(folder, "full", "full"),
         "again": _record(folder, "full", "again"),
         "other": _record(folder, "full", "other", op="sigmoid"),
@@ -83,6 +84,18 @@ def test_a_flight_recording_is_compared_in_what_it_keeps(recordings: dict[str, P
     assert made["events"][0] == made["events"][1] > 50
     notes = {row.layer: row.note for row in compiles[1].layers if row.note}
     assert set(notes) == {"graphs", "code"}
+
+
+@pytest.mark.slow
+def test_of_a_summary_the_frame_and_the_end_are_compared(recordings: dict[str, Path]) -> None:
+    """Flight mode lets go of the events, graphs and guards of a compile that was fast."""
+    compiles = _diff(recordings["summaries"], recordings["full"]).recordings[0].compiles
+    assert len(compiles) == 3
+    for pair in compiles:
+        assert pair.differing == ()
+        compared = {name for name, counts in _layers(pair).items() if any(counts)}
+        assert compared == {"frame"}
+        assert all(row.note for row in pair.layers if row.layer not in ("frame", "failure"))
 
 
 @pytest.mark.slow

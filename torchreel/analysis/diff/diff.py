@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from torchreel.analysis.diff.layers import facts
-from torchreel.analysis.diff.layers.table import ENVIRONMENT, LAYERS, REPLAYED, chosen
+from torchreel.analysis.diff.layers.table import ENVIRONMENT, LAYERS, REPLAYED, SUMMARISED, chosen
 from torchreel.analysis.diff.pairs import (
     Selected,
     counterpart,
@@ -16,7 +16,15 @@ from torchreel.analysis.diff.pairs import (
     pair_recordings,
     select,
 )
-from torchreel.analysis.diff.report import CompileDiff, DiffReport, DiffSide, RecordingDiff, place
+from torchreel.analysis.diff.report import (
+    CompileDiff,
+    DiffReport,
+    DiffSide,
+    LayerDiff,
+    RecordingDiff,
+    modes_differ,
+    place,
+)
 from torchreel.errors import UsageError
 from torchreel.store import queries
 from torchreel.store.addressing import Address
@@ -96,8 +104,15 @@ def _recordings(left: _Part, right: _Part, layers: Sequence[str], *, named: bool
 
 
 def compare_compiles(left: DiffSide, right: DiffSide, layers: Sequence[str]) -> CompileDiff:
-    """Compare two compiles in the chosen layers."""
-    found = (LAYERS[name](left, right) for name in layers if name in LAYERS)
+    """Compare two compiles in the chosen layers, as far as both can have something of them."""
+    has_one_summary = modes_differ(left, right) and (left.is_summary or right.is_summary)
+    found = (
+        LayerDiff(name, 0, 0, note="flight mode keeps a summary of a compile that was fast")
+        if has_one_summary and name not in SUMMARISED
+        else LAYERS[name](left, right)
+        for name in layers
+        if name in LAYERS
+    )
     return CompileDiff(left, right, tuple(found))
 
 

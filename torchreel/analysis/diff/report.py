@@ -42,6 +42,11 @@ class DiffSide:
         """Return True if it was recorded in flight mode, which keeps less than the full mode."""
         return FLIGHT in allowed_of(self.store, self.compile)
 
+    @property
+    def is_summary(self) -> bool:
+        """Return True if flight mode let go of its events: it was fast, and did not fail."""
+        return self.is_of_flight_mode and not queries.event_counts(self.store, self.compile)
+
     def at(self, seq: int) -> str:
         """Return the address of an event of this compile."""
         return f"{self.address}@{seq}"

@@ -113,8 +113,17 @@ def _print_end(found: DiffReport) -> None:
     if found.same:
         streams.result("no differences", style="bold green")
         return
-    compiles = sum(bool(pair.differing) for pair in pairs)
-    streams.result(f"{count(compiles, 'compile')} of {len(pairs)} differ", style="bold red")
+    streams.result(
+        _verdict(sum(bool(pair.differing) for pair in pairs), len(pairs)), style="bold red"
+    )
+
+
+def _verdict(differing: int, pairs: int) -> str:
+    if not pairs:
+        return "no compile of one side has a counterpart on the other"
+    if not differing:
+        return "no compile differs that both sides have; what else does is above"
+    return f"{count(differing, 'compile')} of {pairs} differ"
 
 
 def _next(found: DiffReport) -> str:

@@ -55,8 +55,6 @@ def events(left: DiffSide, right: DiffSide) -> LayerDiff:
     ours, theirs = _lanes(left, right)
     if ours is None or theirs is None:
         return LayerDiff("events", 0, 0, note="the event log does not say where the replay began")
-    if modes_differ(left, right) and not (_count(ours) and _count(theirs)):
-        return LayerDiff("events", 0, 0, note="flight mode keeps a summary of this attempt")
     walk = Walk(ours, theirs)
     counts = _count(ours), _count(theirs)
     if walk.divergence is None:

@@ -10,7 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
+from torchreel.analysis.diff.report import (
+    ABSENT,
+    DiffSide,
+    LayerDiff,
+    LayerDifference,
+    modes_differ,
+)
 from torchreel.analysis.diff.text import text_difference
 from torchreel.events.nondeterminism import (
     Accelerator,
@@ -193,7 +199,10 @@ def _object(value: Json) -> Mapping[str, Json]:
 
 def frame(left: DiffSide, right: DiffSide) -> LayerDiff:
     """Compare the frames of two compiles, their progress and their ends."""
-    found = compare_facts("frame", _frame(left), _frame(right), (left, right))
+    ours, theirs = _frame(left), _frame(right)
+    if modes_differ(left, right):  # flight mode notes fewer stages
+        ours, theirs = ({**facts, "stages": DiffFact("")} for facts in (ours, theirs))
+    found = compare_facts("frame", ours, theirs, (left, right))
     shown = tuple(
         text_difference("source", difference.left, difference.right)
         if difference.what == "source" else difference

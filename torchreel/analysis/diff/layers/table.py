@@ -33,6 +33,9 @@ ENVIRONMENT = "environment"
 """The layer of a whole recording."""
 
 
+SUMMARISED = ("frame", "failure")
+"""Layers of a compile of which flight mode kept a summary alone."""
+
 REPLAYED = ("graphs", "code", "failure", "events")
 """Layers that a replay computes anew; the others come from its checkpoint, or are missing."""
 
