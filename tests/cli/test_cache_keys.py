@@ -119,6 +119,27 @@ def test_without_another_recording_the_nearest_earlier_lookup_is_named(
     assert "(false hit)" in result.out
 
 
+def test_the_lookup_for_the_same_frame_is_nearest(tmp_path: Path, run: Run) -> None:
+    """Not the latest, which was for another function."""
+    path, sizes = tmp_path / "run.db", torch.ones(4, 4)
+    torch._dynamo.reset()
+    with (
+        fresh_cache(),
+        torch._inductor.config.patch(force_disable_caches=False, fx_graph_cache=True),
+        torch._functorch.config.patch(enable_autograd_cache=True),
+        torchreel.record(path),
+        torch.no_grad(),
+    ):
+        first, second = torch.compile(product, dynamic=False), torch.compile(twice, dynamic=False)
+        first(sizes, sizes)
+        second(sizes, sizes)
+        first(torch.ones(8, 8), torch.ones(8, 8))
+    torch._dynamo.reset()
+    for name, story in asked(run, path, "cache").items():
+        assert story["event"].startswith(f"{path}#1/0/1@"), name
+        assert story["nearest"]["event"].startswith(f"{path}#1/0/0@"), name
+
+
 def test_a_line_for_each_difference(stores: dict[str, Path], run: Run) -> None:
     result = run("why", stores["config"], "cache", "--vs", stores["first"])
     assert "    inductor_config[max_fusion_size]: 17 | 64" in result.out.splitlines()

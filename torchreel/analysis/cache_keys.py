@@ -201,8 +201,9 @@ def _nearest(
 ) -> KeyLookup | None:
     """Return the lookup of another compile whose key differs in the fewest factors.
 
-    A lookup of the same key is always nearest.  Where torch wrote no factors, the one at the same
-    place in its compile is taken.
+    A lookup of the same key is always nearest, and one for the same frame nearer than another.
+    Where torch wrote no factors, it is the latest for the same frame, or the one at the same place
+    in its compile.
     """
     alike = [
         found
@@ -213,6 +214,8 @@ def _nearest(
     if same or not alike:
         return same[-1] if same else None
     if not lookup.factors or not all(found.factors for found in alike):
+        if of_frame := [found for found in alike if _frame(found) == _frame(lookup)]:
+            return of_frame[-1]
         place = sum(found.cache == lookup.cache for found in before)
         return alike[min(place, len(alike) - 1)]
     return min(alike, key=lambda found: _distance(lookup, found))
@@ -223,9 +226,15 @@ def _of_one_compile(one: KeyLookup, other: KeyLookup) -> bool:
     return one.side.store is other.side.store and one.side.compile.id == other.side.compile.id
 
 
-def _distance(one: KeyLookup, other: KeyLookup) -> tuple[bool, bool, int]:
+def _frame(lookup: KeyLookup) -> tuple[str | None, str | None, int | None]:
+    row = lookup.side.compile
+    return row.frame_name, row.frame_file, row.frame_line
+
+
+def _distance(one: KeyLookup, other: KeyLookup) -> tuple[bool, bool, bool, int]:
     names = set(_differing(one, other))
-    return one.is_backward != other.is_backward, _GRAPH in names, len(names)
+    is_other_frame = _frame(one) != _frame(other)
+    return one.is_backward != other.is_backward, is_other_frame, _GRAPH in names, len(names)
 
 
 def _differing(one: KeyLookup, other: KeyLookup) -> list[str]:

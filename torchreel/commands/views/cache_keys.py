@@ -8,10 +8,12 @@ from itertools import zip_longest
 from torchreel.analysis.cache_keys import CacheStory, FactorDifference, why_cache
 from torchreel.commands.rendering import listing, lost, streams
 from torchreel.commands.rendering.text import count, shortened
+from torchreel.replay.compare.unified import parting
 from torchreel.store import Store
 from torchreel.store.addressing import Address
 
 _SHOWN = 12
+_WIDTH = 80  # columns of a value
 """Differences that are printed of one lookup; `--json` has all."""
 
 
@@ -70,6 +72,6 @@ def _parted(found: FactorDifference) -> Iterator[str]:
         return
     for left, right in zip_longest(one.splitlines(), other.splitlines(), fillvalue=""):
         if left != right:
-            yield from (shortened(left.strip()), shortened(right.strip()))
+            yield from parting(left.strip(), right.strip(), _WIDTH)
             return
     yield "printed alike, digested differently"
