@@ -21,6 +21,21 @@ def test_a_recording_has_findings_by_place(run: Run, empty: Path) -> None:
     assert {"kind", "place", "text"} == set(found["findings"][0])
 
 
+def test_of_many_places_a_few_findings_of_each_kind_are_shown(
+    run: Run, empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchreel.commands.views.audit._MOST_PLACES", 3)
+    result = run("audit", failing(empty))
+    assert result.status == 1, result
+    lines = result.out.splitlines()
+    assert len([line for line in lines if line.startswith("path: ")]) == 1
+    assert "recordings.argv (" not in result.out
+    assert result.err.splitlines()[-1] == f"next: torchreel audit --all {empty}"
+    everything = run("audit", empty, "--all").out
+    assert "recordings.argv (" in everything
+    assert len(everything) > len(result.out)
+
+
 @pytest.mark.parametrize("content", [b"", b"no store", b"SQLite format 3\0" + b"\xff" * 5000])
 def test_what_can_not_be_read_is_said_in_one_sentence(
     run: Run, tmp_path: Path, content: bytes

@@ -12,7 +12,7 @@ from torchreel.commands.options import JsonOption
 def audit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A store or a bundle.")],
     everything: Annotated[
-        bool, typer.Option("--all", help="List every finding, not five of each place.")
+        bool, typer.Option("--all", help="List every finding, not five of each place or kind.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -24,7 +24,11 @@ def audit(
 
     Exits with 0 when nothing was found, 1 otherwise, 3 when the file can't be read.
     """
+    from torchreel.commands.rendering.waiting import while_slow
     from torchreel.commands.views import audit as view
     from torchreel.sharing.audit.audit import audit as run
+    from torchreel.store.passwords import hidden
 
-    raise typer.Exit(view.report(run(file), everything=everything, json=json))
+    with while_slow(f"reading {hidden(file)}"):
+        found = run(file)
+    raise typer.Exit(view.report(found, everything=everything, json=json))
