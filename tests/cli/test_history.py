@@ -323,6 +323,9 @@ def test_the_causes_of_recompiles_in_a_whole_recording(run: Run, store: Path) ->
     assert "1 x limited: L['n'] == 3; the last was left uncompiled (recompile_limit is 1)" in heads
     assert "torch._dynamo.mark_dynamic(x, 0)" in result.out.partition(size)[2]
     assert result.out.startswith("3 recompiles for 3 causes, newest last:\n")
+    assert result.out.splitlines()[1] == (
+        "a recompile counts under each cause for which an entry was not reused"
+    ), "1 + 1 + 2 is more than 3"
     newest = asked(run, "why-recompile", store)[-1]["compile"]
     assert result.err == f"next: torchreel why {newest} recompile\n"
     assert "3 recompiles for 3 causes, " in run("ls", store).err

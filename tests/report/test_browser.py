@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cli.test_store_text import EVIL, evil, plain  # noqa: F401
 from tests.report.conftest import Open, document_of, place_of
 from torchreel.report import render
-from torchreel.report.document import ReportDocument
+from torchreel.report.document import CauseGroup, ReportDocument
 
 
 def texts(page: Any, selector: str) -> list[str]:
@@ -28,6 +29,16 @@ def test_the_first_view_has_every_compile_and_failure(
     assert "return torch.scatter(y, 1, y, y) + 1" in card
     assert "torchreel show 1/" in card
     assert page.locator("#causes .cause").count() == len(document.causes)
+
+
+def test_a_recompile_with_two_causes_is_counted_once(
+    look: Open, document: ReportDocument, tmp_path: Path
+) -> None:
+    causes = [CauseGroup("recompile", what, [1]) for what in ("a size", "a number")]
+    file = tmp_path / "report.html"
+    file.write_text(render(msgspec.structs.replace(document, causes=causes)), encoding="utf-8")
+    shown = look(file).go("/", "#compiles table").locator("#causes").inner_text()
+    assert shown.startswith("1 recompile, 2 causes\n\nA recompile counts under each cause")
 
 
 def test_search_and_sort(look: Open, page_file: Path, document: ReportDocument) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 
+import torchreel
 from tests.report.conftest import compiles_of, document_of, fails, place_of
 from torchreel.report.build import PAGE_BYTES
 from torchreel.report.document import (
@@ -90,6 +92,21 @@ def test_the_causes_are_told_apart(document: ReportDocument) -> None:
     broken = kinds["graph break"]
     assert broken.line is not None
     assert broken.line.function == "breaks"
+
+
+def test_a_recompile_is_one_however_many_entries_were_not_reused(tmp_path: Path) -> None:
+    def times(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x * n
+
+    torch._dynamo.reset()
+    with torchreel.record(tmp_path / "run.db"):
+        compiled = torch.compile(times, backend="eager", dynamic=False)
+        for n in (2, 3, 4):
+            compiled(torch.ones(2), n)
+    document = document_of(tmp_path / "run.db")
+    (cause,) = document.causes
+    assert [row.misses for row in document.compiles] == [0, 1, 2]
+    assert (cause.kind, cause.count, cause.compiles) == ("recompile", 2, [1, 2])
 
 
 def test_a_restart_without_a_reason_has_its_type() -> None:

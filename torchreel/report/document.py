@@ -169,7 +169,7 @@ class CauseGroup(DocumentPart, frozen=True):
     kind: Annotated[str, says("restart, recompile or graph break")]
     what: Annotated[str, says("the reason in one line")]
     compiles: Annotated[list[int], says("places in `compiles`")]
-    count: Annotated[int, says("how often it happened")] = 1
+    count: Annotated[int, says("how often it happened; of recompiles, the compiles")] = 1
     reason: Annotated[str, says("the reason in torch's words, with its hints")] = ""
     line: Annotated[SourceLine | None, says("the user's line of the first one")] = None
 

@@ -171,7 +171,8 @@ def _cause(
     touched = dict.fromkeys(
         places[id_] for _, event in events if (id_ := event.compile_id) is not None
     )
+    count = len(touched) if kind == "recompile" else len(events)
     return CauseGroup(
-        kind, what, list(touched), len(events), reason[:_MOST_MESSAGE],
+        kind, what, list(touched), count, reason[:_MOST_MESSAGE],
         line_of(line) if line else None,
     )  # fmt: skip

@@ -180,7 +180,7 @@ class SymbolsRow(NamedTuple):
 
 
 class RecompilesRow(NamedTuple):
-    """A cached entry whose guards failed, before a compile."""
+    """A cached entry whose guards failed, before a compile: a recompile has one for each entry."""
 
     compile: str
     """The compile, as it stands after '#' in its address."""

@@ -79,9 +79,11 @@ def _print_causes(topic: str, stories: Sequence[Story]) -> None:
     streams.result(
         f"{count(len(events), _EVENTS[topic])} for {count(len(found), 'cause')}, newest last:"
     )
-    for cause in found:
+    numbers = [len(cause.compiles if topic == _RECOMPILE else cause.stories) for cause in found]
+    if sum(numbers) > len(events):
+        streams.result("a recompile counts under each cause for which an entry was not reused")
+    for number, cause in zip(numbers, found, strict=True):
         streams.result()
-        number = len(cause.compiles if topic == _RECOMPILE else cause.stories)
         streams.result(f"{number} x {_what(cause)}", style="bold")
         first, last = cause.compiles[0], cause.compiles[-1]
         where = first if first == last else f"{first} to {last}"

@@ -77,14 +77,23 @@ function causes() {
   return el("section", { class: "causes", "aria-label": "Causes", id: "causes" },
     kinds.map(([kind, plural]) => {
       const rows = found.filter((row) => row.kind === kind);
-      const times = rows.reduce((total, row) => total + (row.count ?? 1), 0);
+      const times = timesOf(kind, rows);
+      const several = rows.reduce((total, row) => total + (row.count ?? 1), 0) > times;
       return rows.length ? el("div", {},
         el("h2", {}, `${counted(times, kind, plural)}, ${counted(rows.length, "cause")}`),
+        several ? el("p", { class: "dim" }, "A recompile counts under each cause for which an " +
+          "entry of the cache was not reused.") : "",
         rows.slice(0, SHOWN_CAUSES).map(cause),
         rows.length > SHOWN_CAUSES ? el("details", { class: "cause" },
           el("summary", {}, el("span", {}), text(`${rows.length - SHOWN_CAUSES} more`, "dim")),
           rows.slice(SHOWN_CAUSES).map(cause)) : "") : "";
     }));
+}
+
+// How often it happened: a recompile that has several causes happened once.
+function timesOf(kind, rows) {
+  if (kind === "recompile") return new Set(rows.flatMap((row) => row.compiles)).size;
+  return rows.reduce((total, row) => total + (row.count ?? 1), 0);
 }
 
 function cause(row) {
