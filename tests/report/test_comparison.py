@@ -17,6 +17,7 @@ import torchreel
 from tests.cli.conftest import Run
 from tests.cli.stores import failing, graph, node
 from tests.report.conftest import Open
+from tests.store.rows import add_compile, add_event, add_recording
 from torchreel.report import build_comparison, render
 from torchreel.report.comparison.document import ComparisonDocument, PairDetails
 from torchreel.report.packing import encoded, unpacked
@@ -104,6 +105,27 @@ def test_the_factor_of_a_cache_key_is_named(stores: dict[str, Path]) -> None:
     ]
     assert key.of > 100
     assert "false miss" in key.verdict
+
+
+def test_a_long_line_is_cut_where_the_sides_part(tmp_path: Path) -> None:
+    """Both sides of the first event that parts, and of a place, show what differs."""
+    for name, last in (("left", "one"), ("right", "two")):
+        text = f"{'same ' * 1000}{last}{' same' * 1000}"
+        with (
+            Store.open(tmp_path / f"{name}.db", write=True, create=True) as store,
+            store.writer() as w,
+        ):
+            compile = add_compile(w, recording := add_recording(w))
+            columns = {"compile_id": compile, "kind": "trace.record", "name": "n"}
+            add_event(w, recording, 1, **columns, data={"said": text})
+    document = compared(tmp_path / "left.db", tmp_path / "right.db")
+    first = document.pairs[0].first
+    (events,) = [row for row in details(document, 0).layers if row.layer == "events"]
+    assert first is not None
+    for place in (first, events.places[0]):
+        assert "same one same" in place.left
+        assert "same two same" in place.right
+    assert max(map(len, first.left.split("\n"))) <= 120
 
 
 def test_a_recording_beside_itself_is_no_difference(stores: dict[str, Path]) -> None:

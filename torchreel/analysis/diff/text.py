@@ -1,12 +1,14 @@
 """Two texts, line by line: source and generated code.
 
-Lives here: the first lines that differ.  Not here: what may be spelled differently (`normalise`).
+Lives here: the first lines that differ, and cuts of long texts that show it.  Not here:
+what may be spelled differently (`normalise`).
 """
 
 from __future__ import annotations
 
 from torchreel.analysis.diff.alignment import align
 from torchreel.analysis.diff.report import LayerDifference
+from torchreel.replay.compare.unified import parting
 
 _SHOWN = 6  # lines of one difference
 _BEFORE = 3
@@ -31,3 +33,18 @@ def text_difference(what: str, left: str, right: str) -> LayerDifference:
 
 def _same(left: list[str], right: list[str], i: int | None, j: int | None) -> bool:
     return i is not None and j is not None and left[i] == right[j]
+
+
+def parting_lines(left: str, right: str, width: int) -> tuple[str, str]:
+    """Return two texts, with long lines in the same place cut so that both show what differs."""
+    ours, theirs = left.split("\n"), right.split("\n")
+    pairs = [parting(one, other, width) for one, other in zip(ours, theirs, strict=False)]
+    return (
+        "\n".join([one for one, _ in pairs] + ours[len(pairs) :]),
+        "\n".join([other for _, other in pairs] + theirs[len(pairs) :]),
+    )
+
+
+def parting_texts(left: str, right: str, width: int) -> tuple[str, str]:
+    """Return two texts of at most `width` characters, cut so that both show where they part."""
+    return parting(left, right, width)

@@ -15,10 +15,10 @@ from torchreel.analysis.diff import (
 )
 from torchreel.analysis.diff.ranks import RanksReport
 from torchreel.analysis.diff.report import place
+from torchreel.analysis.diff.text import parting_lines
 from torchreel.commands.rendering import listing, streams
 from torchreel.commands.rendering.text import count
 from torchreel.escaping.characters import visible_block
-from torchreel.replay.compare.unified import parting
 
 _WIDTH = 240  # columns of a cell; --json has all of it
 
@@ -74,21 +74,11 @@ def _print_differences(pair: CompileDiff, layers: Sequence[LayerDiff], every: bo
 
 
 def _cells(layer: LayerDiff, found: LayerDifference) -> tuple[str, str, str]:
-    left, right = _where_they_part(found.left, found.right)
+    left, right = parting_lines(found.left, found.right, _WIDTH)
     return (
         f"{layer.layer}: {found.what}",
         _side(left, found.left_at),
         _side(right, found.right_at),
-    )
-
-
-def _where_they_part(left: str, right: str) -> tuple[str, str]:
-    """Return both texts; long lines in the same place are cut so that both show what differs."""
-    ours, theirs = left.split("\n"), right.split("\n")
-    pairs = [parting(one, other, _WIDTH) for one, other in zip(ours, theirs, strict=False)]
-    return (
-        "\n".join([one for one, _ in pairs] + ours[len(pairs) :]),
-        "\n".join([other for _, other in pairs] + theirs[len(pairs) :]),
     )
 
 

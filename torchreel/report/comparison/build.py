@@ -7,6 +7,7 @@ Lives here: the rows of the listing, and whose details have room.  Not here: wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
@@ -16,6 +17,7 @@ import msgspec
 from torchreel.analysis.cache_keys import why_cache
 from torchreel.analysis.diff import CompileDiff, DiffReport, LayerDiff, LayerDifference, diff
 from torchreel.analysis.diff.report import DiffSide, place
+from torchreel.analysis.diff.text import parting_lines, parting_texts
 from torchreel.errors import DamagedStore, TorchreelError, UnsupportedError
 from torchreel.report.comparison.document import (
     ComparedEnvironment,
@@ -39,6 +41,8 @@ _MOST_PLACES = 200
 """Places of one layer that a page shows."""
 _LONGEST = 4_000
 """Characters of one side of a place."""
+_CELL = 120
+"""Characters of a line of a place in the listing."""
 _Read = TypeVar("_Read")
 
 
@@ -92,8 +96,14 @@ def _pair(pair: CompileDiff) -> ComparedPair:
     return ComparedPair(
         one.place, other.place, one.frame_name, one.frame_file, one.frame_line,
         (one.status, other.status), (_ms(one), _ms(other)),
-        [layer.layer for layer in pair.differing], None if first is None else _place(first),
+        [layer.layer for layer in pair.differing], None if first is None else _first(first),
     )  # fmt: skip
+
+
+def _first(found: LayerDifference) -> ComparedPlace:
+    """Return the place in which the events part first, its lines cut for a cell of the listing."""
+    left, right = parting_lines(found.left, found.right, _CELL)
+    return _place(replace(found, left=left, right=right))
 
 
 def _ms(row: Compile) -> float | None:
@@ -101,8 +111,9 @@ def _ms(row: Compile) -> float | None:
 
 
 def _place(found: LayerDifference) -> ComparedPlace:
+    left, right = parting_texts(found.left, found.right, _LONGEST)
     return ComparedPlace(
-        found.what[:_LONGEST], found.left[:_LONGEST], found.right[:_LONGEST],
+        found.what[:_LONGEST], left, right,
         found.left_at, found.right_at, list(found.before),
     )  # fmt: skip
 
