@@ -418,6 +418,24 @@ def test_the_guards_of_a_compile(run: Run, store: Path) -> None:
     assert run("guards", at(store, "branch")).status == 0
 
 
+@pytest.mark.parametrize(
+    ("program", "described"), [("branch", "x: f32[4, 3]"), ("constant", "x: f32[3]")]
+)
+def test_an_input_to_try_is_one_that_the_compile_had(
+    run: Run, store: Path, program: str, described: str
+) -> None:
+    where = at(store, program)
+    assert run("guards", where).err == f"next: torchreel guards {where} --input '{described}'\n"
+    tried = run("guards", where, "--input", described)
+    assert tried.status == 0
+    assert tried.err == f"next: torchreel show {where}\n", "it was never compiled again"
+
+
+def test_an_input_that_no_guard_mentions_is_said(run: Run, store: Path) -> None:
+    result = run("guards", at(store, "branch"), "--input", "y: f32[4, 3]")
+    assert "no guard mentions L['y']: its description decides nothing\n" in result.err
+
+
 def test_an_input_that_fails(run: Run, store: Path) -> None:
     result = run("guards", at(store, "branch"), "--input", "x: f32[5, 3]")
     assert result.status == 1

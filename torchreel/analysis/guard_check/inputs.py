@@ -96,6 +96,12 @@ def _dtype(name: str) -> str | None:
     return _DTYPES.get(name, name if name in _DTYPES.values() else None)
 
 
+def abbreviated(dtype: str) -> str:
+    """Return the short name of a dtype: `f32` for `torch.float32`."""
+    plain = dtype.removeprefix("torch.")
+    return next((short for short, name in _DTYPES.items() if name == plain), plain)
+
+
 def _tensor(match: re.Match[str], what: str) -> Described:
     size = _numbers(match["size"])
     words = match["words"]

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 from torchreel.analysis.event_log import CompileEventLog, compile_of
 from torchreel.analysis.guard_check.check import FAIL, PASS, UNKNOWN, Check, Judged, counts, judge
+from torchreel.analysis.guard_check.example import example_input
 from torchreel.analysis.guard_check.inputs import parse_inputs
 from torchreel.analysis.why.guards import is_mark, shown
 from torchreel.commands.rendering import listing, lost, streams
 from torchreel.errors import UnsupportedError
+from torchreel.events.frames import CacheMiss
 from torchreel.store import Store
 from torchreel.store.addressing import Address
 
@@ -40,9 +42,22 @@ def guards(store: Store, address: Address, described: Sequence[str], json: bool)
         _print_verdicts(log, judged)
     else:
         _print_guards(log, judged)
+    for name in inputs:
+        if not _is_mentioned(name, judged):
+            streams.say(f"no guard mentions {name}: its description decides nothing")
     lost.say_lost(store, address)
     _print_next(log, judged, bool(inputs))
     return 1 if inputs and any(guard.verdict == FAIL for guard in judged) else 0
+
+
+def _is_mentioned(name: str, judged: Sequence[Judged]) -> bool:
+    return any(
+        name in text for guard in judged for text in (guard.expression, *_codes(guard.checks))
+    )
+
+
+def _codes(checks: Sequence[Check]) -> list[str]:
+    return [check.code for check in checks]
 
 
 def _row(guard: Judged, judged: bool) -> listing.Row:
@@ -106,7 +121,9 @@ def _print_next(log: CompileEventLog, judged: Sequence[Judged], described: bool)
     failing = [guard for guard in judged if guard.verdict == FAIL]
     if described and failing:
         streams.next_command("torchreel", "why", failing[0].address)
-    elif described:
+    elif described and log.of(CacheMiss.kind):
         streams.next_command("torchreel", "why", log.address, "recompile")
+    elif not described and (example := example_input(log)) is not None:
+        streams.next_command("torchreel", "guards", log.address, "--input", example)
     else:
-        streams.next_command("torchreel", "guards", log.address, "--input", "x: f32[4, 17]")
+        streams.next_command("torchreel", "show", log.address)
