@@ -114,7 +114,10 @@ def test_a_store_counts_once_under_whatever_path(run: Run, empty: Path, tmp_path
     relative = f"{empty.parent}/../{empty.parent.name}/{empty.name}"
     assert "1 failure in 1 store: 1 group" in run("triage", empty, empty, link, relative).out
     told = run("triage", empty, "--baseline", link)
-    assert (told.status, told.out) == (0, "0 failures in 0 stores: 0 groups, 0 of them new\n")
+    assert (told.status, told.out.splitlines()[0]) == (
+        0,
+        "1 failure in 1 store: 1 group, 0 of them new",
+    ), "a store that is its own baseline has its failures, and nothing new"
 
 
 def test_the_default_store_is_meant_by_nothing(

@@ -85,7 +85,7 @@ class Triage:
 
     groups: tuple[GroupSummary, ...]
     stores: int
-    """The number of stores that were read, without those of the baseline."""
+    """The number of stores that were read; one of the baseline counts if it was named twice."""
     unreadable: tuple[str, ...]
     """The reasons why a store, or a part of one, is not in it."""
 
@@ -111,7 +111,7 @@ def triage(targets: Sequence[str], baseline: Sequence[str] = ()) -> Triage:
     known = [failure for target in _distinct(baseline) for failure in _baseline_of(target)]
     found: list[SeenFailure] = []
     errors: list[StoreError] = []
-    wanted = _distinct(targets, without=baseline)
+    wanted = _distinct(targets)
     for target in wanted:
         try:
             found += _read(target, unreadable)
@@ -128,11 +128,9 @@ def triage(targets: Sequence[str], baseline: Sequence[str] = ()) -> Triage:
     return Triage(tuple(groups), len(wanted) - len(errors), (*map(str, errors), *unreadable))
 
 
-def _distinct(targets: Sequence[str], without: Sequence[str] = ()) -> list[str]:
+def _distinct(targets: Sequence[str]) -> list[str]:
     """Return each store once, whatever paths lead to it: a link, or another spelling."""
-    others = {_identity(target) for target in without}
-    by_identity = {_identity(target): target for target in reversed(targets)}
-    return [target for key, target in by_identity.items() if key not in others][::-1]
+    return list({_identity(target): target for target in reversed(targets)}.values())[::-1]
 
 
 def _identity(target: str) -> object:
