@@ -367,6 +367,21 @@ def test_what_torch_advises_is_said_once_for_a_cause(run: Run, tmp_path: Path) -
     assert result.out.count("was compiled because") == 1
 
 
+def test_a_size_that_is_static_in_the_new_call_has_its_value(run: Run, tmp_path: Path) -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    torch._dynamo.reset()
+    with torchreel.record(tmp_path / "run.db"):
+        compiled = torch.compile(scaled, backend="eager")
+        for size in (3, 4, 1):
+            compiled(torch.ones(size))
+    size, _ = asked(run, "why-recompile", f"{tmp_path / 'run.db'}#1/0/2")
+    assert size["values"] == {"L['x'].size()[0]": 1}
+    told = run("why-recompile", f"{tmp_path / 'run.db'}#1/0/2").out
+    assert "  in the new call, L['x'].size()[0] is 1\n" in told
+
+
 def test_a_frame_at_the_limit_was_not_compiled(run: Run, store: Path) -> None:
     (story,) = [s for s in asked(run, "why-recompile", store) if s["frame"] == "limited"]
     assert "(limited) was left uncompiled (recompile_limit is 1) because entry" in story["headline"]

@@ -152,7 +152,8 @@ def _is_failed(name: str, guard: Guard, parts: Sequence[str], source: str) -> bo
 
 def _values(log: CompileEventLog, parts: Iterable[str]) -> dict[str, Json]:
     """Return the new call's values in the failed checks, by source, as far as they are recorded."""
-    known: dict[str, Json] = {}
+    parts = list(parts)
+    known: dict[str, Json] = _static_sizes(log) if any(".size()[" in p for p in parts) else {}
     if log.of(ShapeEnvCreate.kind):
         for row in symbol_table(shape_events(log)).symbols.values():
             known |= dict.fromkeys(row.sources, row.hint)
@@ -164,6 +165,22 @@ def _values(log: CompileEventLog, parts: Iterable[str]) -> dict[str, Json]:
         for name, value in known.items()
         if value is not None and any(name in part for part in parts)
     }
+
+
+def _static_sizes(log: CompileEventLog) -> dict[str, Json]:
+    """Return the sizes of the new call that have no symbol: the new entry is for them alone."""
+    return {
+        f"{guard.expression}.size()[{at}]": int(length)
+        for event, guard in log.typed(Guard)
+        if event.name == "TENSOR_MATCH"
+        for code in guard.code
+        if (match := _SIZES.search(code))
+        for at, length in enumerate(match["sizes"].split(", "))
+        if length.isdecimal()
+    }
+
+
+_SIZES = re.compile(r"^check_tensor\(.*, size=\[(?P<sizes>[^\]]{0,2000})\]", re.DOTALL)
 
 
 # -- graph breaks ---------------------------------------------------------------------------------
