@@ -24,6 +24,14 @@ def test_a_store_that_is_not_there_is_said_before_files_that_are(run: Run, tmp_p
     assert "There is no store at" in result.err
 
 
+def test_the_variable_is_named_where_it_would_have_helped(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHREEL_STORE", str(tmp_path / "usual.db"))
+    assert run("ls").err.rstrip().endswith("or name another with TORCHREEL_STORE.")
+    assert run("ls", tmp_path / "none.db").err.rstrip().endswith("or name another.")
+
+
 @pytest.mark.parametrize("verb", ["ls", "show", "replay", "minify", "export"])
 def test_a_file_that_is_no_store(run: Run, tmp_path: Path, verb: str) -> None:
     path = tmp_path / "notes.txt"
@@ -100,3 +108,10 @@ def test_a_store_is_no_question(run: Run, tmp_path: Path) -> None:
     result = run("why", path)
     assert result.status == 2
     assert f"as in 'torchreel why {path} recompile'" in result.err
+
+
+def test_an_event_without_its_recording_is_no_question(run: Run, empty: Path) -> None:
+    """It was looked for in the store of nothing else."""
+    told = run("why", f"{failing(empty)}@12")
+    assert told.status == 2
+    assert f"as in 'torchreel why {empty}#1@12'" in told.err

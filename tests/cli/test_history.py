@@ -433,6 +433,17 @@ def test_the_guards_of_a_compile(run: Run, store: Path) -> None:
     assert run("guards", at(store, "branch")).status == 0
 
 
+def test_the_symbols_of_no_event_are_refused(run: Run, store: Path) -> None:
+    where = at(store, "branch")
+    for words in (("--at", 999999), ("--diff", 1, 999999)):
+        told = run("shapes", where, *words)
+        assert (told.status, "@999999 is not in the event log" in told.err) == (2, True), words
+
+
+def test_the_events_of_a_compile_are_a_number(run: Run, store: Path) -> None:
+    assert re.search(r"^events +\d+$", run("show", at(store, "branch")).out, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("program", "described"), [("branch", "x: f32[4, 3]"), ("constant", "x: f32[3]")]
 )

@@ -118,10 +118,11 @@ def cell(row: Symbol, column: str) -> str:
 
 def spelled_range(bounds: Range) -> str:
     """Return a range for a person: `[2, oo]`."""
-    return f"[{', '.join(map(_bound, bounds))}]"
+    return f"[{', '.join(map(spelled_bound, bounds))}]"
 
 
-def _bound(bound: Json) -> str:
+def spelled_bound(bound: Json) -> str:
+    """Return an end of a range for a person: `oo` for what has none."""
     text = str(bound)
     if text in ("$oo", "$int_oo"):
         return "oo"

@@ -102,6 +102,19 @@ def test_guards_symbols_and_breaks_say_which_line(store: Store) -> None:
     assert low == "2"
 
 
+def test_a_range_without_an_end_is_spelled_as_in_shapes(tmp_path: Path) -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * x[0].item()
+
+    torch._dynamo.reset()
+    patched = torch._dynamo.config.patch(capture_scalar_outputs=True)
+    with torchreel.record(tmp_path / "run.db"), patched:
+        torch.compile(scaled, backend="eager")(torch.tensor([2, 3]))
+    with Store.open(tmp_path / "run.db") as store:
+        found = ask(store, "SELECT low, high FROM symbols WHERE symbol = 'u0'")
+    assert found == [("-oo", "oo")]
+
+
 def test_a_recompile_says_which_guard_failed(store: Store) -> None:
     reasons = ask(store, "SELECT reason FROM recompiles")
     assert all("size mismatch" in str(reason) for (reason,) in reasons)

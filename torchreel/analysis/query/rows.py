@@ -164,9 +164,9 @@ class SymbolsRow(NamedTuple):
     hint: str | None
     """That value."""
     low: str | None
-    """End of its range."""
+    """Lower end of its range; -oo if it has none."""
     high: str | None
-    """End of its range."""
+    """Upper end of its range; oo if it has none."""
     replacement: str | None
     """The expression that it was found to be equal to."""
     renamed: str | None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ForwardRef, NamedTuple
 
+from torchreel.analysis.differences import spelled_bound
 from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.guard_check.check import guards_of
 from torchreel.analysis.query.rows import (
@@ -218,7 +219,7 @@ def _symbols(scope: QueryScope) -> Iterator[Values]:
             low, high = row.range or (None, None)
             yield (
                 log.compile.place, row.created, row.name, int(row.backed), _plain(row.hint),
-                _plain(low), _plain(high), _plain(row.replacement), row.renamed,
+                _end(low), _end(high), _plain(row.replacement), row.renamed,
                 json_text(list(row.sources)), *_line(log, made.get(row.created)),
             )  # fmt: skip
 
@@ -234,6 +235,10 @@ def _symbols_of(log: CompileEventLog) -> Collection[Symbol]:
 
 def _plain(value: Json) -> str | None:
     return None if value is None else spelling.size(value)
+
+
+def _end(bound: Json) -> str | None:
+    return None if bound is None else spelled_bound(bound)
 
 
 def _recompiles(scope: QueryScope) -> Iterator[Values]:

@@ -15,7 +15,7 @@ from torchreel.analysis.shapes import Fact, Symbol, SymbolTable, shape_events, s
 from torchreel.commands.rendering import listing, lost, streams
 from torchreel.commands.rendering.text import count
 from torchreel.events.shape_env import ShapeEnvCreate
-from torchreel.store import Store
+from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
@@ -26,6 +26,7 @@ def shapes(store: Store, address: Address, at: int | None, env: int | None, json
     """Print the table right after an event: `at`, that of the address, or the last."""
     log = CompileEventLog(store, compile_of(store, address))
     events = shape_events(log, env)
+    _require_event(store, log, at)
     table = symbol_table(events, address.event if at is None else at)
     if json:
         listing.write_json(_table_json(log, events, table))
@@ -33,6 +34,14 @@ def shapes(store: Store, address: Address, at: int | None, env: int | None, json
         _print_table(log, events, table)
     lost.say_lost(store, address)
     streams.next_command("torchreel", "why", log.address, next(iter(table.symbols), "specialised"))
+
+
+def _require_event(store: Store, log: CompileEventLog, *numbers: int | None) -> None:
+    """Raise UsageError for the number of an event that the recording does not have."""
+    for number in numbers:
+        if number is not None:
+            recording = log.compile.recording_id
+            queries.event_at(store, Address(store.target, recording, event=number))
 
 
 def _print_table(log: CompileEventLog, events: Sequence[Event], table: SymbolTable) -> None:
@@ -132,6 +141,7 @@ def shapes_diff(
     """Print the changes of the symbol table between two events."""
     log = CompileEventLog(store, compile_of(store, address))
     events = shape_events(log, env)
+    _require_event(store, log, *pair)
     first, last = sorted(pair)
     found = differences(symbol_table(events, first), symbol_table(events, last), events)
     rows = [_difference_row(log, events, each) for each in found]

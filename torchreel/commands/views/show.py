@@ -90,7 +90,7 @@ def _print_frame(store: Store, recording: Recording, row: Compile) -> None:
         ("program", program(recording)),
         ("recording", f"{recording.id}, {recording.kind}, {ended(recording)}"),
         ("started", when(recording.started_ns)),
-        ("events", count(sum(queries.event_counts(store, row).values()), "event")),
+        ("events", str(sum(queries.event_counts(store, row).values()))),
     ]
     table = streams.table("", "")
     table.show_header = False

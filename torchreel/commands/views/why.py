@@ -35,6 +35,11 @@ def question(words: Sequence[str]) -> tuple[Address, str]:
         case [word] if "#" in word and history.topic_of(word) is None:
             return parse(word), ""
         case [what]:
+            store = what.rpartition("@")[0]
+            if "#" not in what and store and Path(store).is_file() and not Path(what).exists():
+                raise UsageError(
+                    f"An event has its recording before it, as in 'torchreel why {store}#1@12'."
+                )
             # no symbol has a dot in its name
             if "://" in what or ("." in what and Path(what).is_file()):
                 shown = hidden(what)

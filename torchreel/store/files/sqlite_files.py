@@ -25,6 +25,7 @@ from torchreel.errors import (
     StoreError,
     UsageError,
 )
+from torchreel.store.addressing import default_store
 from torchreel.store.files import locks
 from torchreel.store.reading.connections import Guarded
 
@@ -293,8 +294,8 @@ def _read_header(path: Path) -> bytes:
     except FileNotFoundError:
         raise MissingStore(
             _written_beside(path)
-            or f"There is no store at {path}: record one with 'torchreel record', "
-            "or name another with TORCHREEL_STORE."
+            or f"There is no store at {path}: record one with 'torchreel record', or name another"
+            f"{' with TORCHREEL_STORE' if path == Path(default_store()) else ''}."
         ) from None
     except NotADirectoryError:
         raise MissingStore(f"There is no store at {path}: a part of it is a file.") from None
