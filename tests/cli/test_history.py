@@ -17,6 +17,7 @@ import torchreel
 from tests.analysis import programs
 from tests.analysis.programs import NAMES, code_of, line_of
 from tests.cli.conftest import Result, Run
+from tests.report.conftest import document_of
 from tests.store import rows
 from torchreel.store import Store
 
@@ -419,6 +420,33 @@ def test_why_the_graph_broke(run: Run, store: Path) -> None:
     assert story["outcome"] == "handled"
     assert story["explanation"].startswith("User-inserted graph break.")
     assert run("why-graph-break", at(store, "branch")).out.endswith("no graph break\n")
+
+
+def test_a_break_that_raised_is_no_graph_break(run: Run, tmp_path: Path) -> None:
+    """A full graph was asked for: the program has a failure there, and no break."""
+
+    def prints(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return x + 1
+
+    path = tmp_path / "run.db"
+    torch._dynamo.reset()
+    with torchreel.record(path):
+        torch.compile(prints, backend="eager")(torch.ones(2))
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            torch.compile(prints, backend="eager", fullgraph=True)(torch.ones(2))
+    told = run("why-graph-break", path).out
+    assert told.startswith("1 graph break for 1 cause, and 1 that raised, newest last:\n")
+    assert ", which raised: a full graph was asked for\n" in told
+    assert f"{path}#1: 1 graph break (" in run("ls", path).err
+    found = asked(run, "query", path, "SELECT outcome FROM graph_breaks ORDER BY event")
+    assert [row["outcome"] for row in found] == ["handled", "raised"]
+    document = document_of(path)
+    assert sum(row.breaks for row in document.compiles) == 1
+    assert [(row.kind, row.count) for row in document.causes if "break" in row.kind] == [
+        ("graph break", 1)
+    ]
 
 
 # -- guards ---------------------------------------------------------------------------------------

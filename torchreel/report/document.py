@@ -120,7 +120,7 @@ class CompileRow(DocumentPart, frozen=True):
     stage: Annotated[str, says("the stage in which it failed")] = ""
     call_nodes: Annotated[int | None, says("call nodes of its first graph")] = None
     guards: Annotated[int, says("number of guards")] = 0
-    breaks: Annotated[int, says("number of graph breaks")] = 0
+    breaks: Annotated[int, says("number of graph breaks, without one that raised")] = 0
     misses: Annotated[int, says("cache entries of the frame that could not be reused")] = 0
     cache: Annotated[list[str], says("what torch's caches answered: 'FxGraphCache hit'")] = []
     details: Annotated[

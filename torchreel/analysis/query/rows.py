@@ -197,7 +197,7 @@ class RecompilesRow(NamedTuple):
 
 
 class GraphBreaksRow(NamedTuple):
-    """A graph break."""
+    """A graph break, or what raised instead of one because a full graph was asked for."""
 
     compile: str
     """The compile, as it stands after '#' in its address."""
@@ -205,6 +205,8 @@ class GraphBreaksRow(NamedTuple):
     """Its place in the event log."""
     type: str | None
     """Torch's name for it."""
+    outcome: str
+    """'handled', or 'raised': a failure, which no other verb counts as a graph break."""
     reason: str | None
     """As torch words it."""
     file: str | None

@@ -254,7 +254,8 @@ def _graph_breaks(scope: QueryScope) -> Iterator[Values]:
     for log in scope.logs():
         for event, found in log.typed(GraphBreak):
             yield (
-                log.compile.place, event.seq, found.type, found.reason, *_line(log, event),
+                log.compile.place, event.seq, found.type, found.outcome, found.reason,
+                *_line(log, event),
             )  # fmt: skip
 
 

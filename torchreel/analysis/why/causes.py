@@ -53,6 +53,16 @@ class Cause:
         return self.newest.steps[-1].line or self.newest.steps[0].line
 
 
+RAISED = "raised"
+
+
+def is_break(event: Event) -> bool:
+    """Return True for a graph break of the program; one that raised, as of a full graph, is a
+    failure instead.
+    """
+    return isinstance(event.fields, GraphBreak) and event.fields.outcome != RAISED
+
+
 def compile_of(story: Story) -> str:
     """Return the address of the compile that a story is of."""
     return without_event(str(story.facts.get("compile") or story.facts.get("event")))
@@ -77,7 +87,8 @@ def _key_of_story(story: Story) -> tuple[Json, ...]:
         reason = str(facts.get("reason") or "")
         return _of_miss(reason, texts(facts["guards"]), facts.get("frame"))
     line = story.steps[0].line
-    return (*_of_break(str(facts.get("type")), ""), f"{line.file}:{line.line}" if line else None)
+    place = f"{line.file}:{line.line}" if line else None
+    return (*_of_break(str(facts.get("type")), ""), place, facts.get("outcome") == RAISED)
 
 
 def _of_miss(reason: str, guards: Sequence[str], frame: Json) -> tuple[Json, ...]:
@@ -98,7 +109,7 @@ def key(event: Event, frame: str, line: StackFrame | None) -> tuple[Json, ...]:
     match event.fields:
         case CacheMiss(reason=reason, guards=guards):
             return _of_miss(reason, guards, frame)
-        case GraphBreak(type=what, reason=reason):
+        case GraphBreak(type=what, reason=reason) if is_break(event):
             return (*_of_break(what or "", reason), f"{line.file}:{line.line}" if line else None)
     return ()
 
@@ -169,7 +180,7 @@ def counts(store: Store, recording: Recording) -> Counts:
         key(event, "", users_line(queries.unwound(frames, event)))
         for row in compiles
         for event in events.get(row.id, ())
-        if event.kind == BREAK
+        if is_break(event)
     }
     return replace(found, places=len(places))
 
@@ -190,5 +201,5 @@ def _counts(compiles: Sequence[Compile], events: Mapping[int, Sequence[Event]]) 
     found = [(event, row.frame_name or "") for row in compiles for event in events.get(row.id, ())]
     misses = [each for each in found if each[0].kind == MISS]
     keys = {key(event, name, None) for event, name in misses}
-    breaks = sum(event.kind == BREAK for event, _ in found)
+    breaks = sum(is_break(event) for event, _ in found)
     return Counts(len({event.compile_id for event, _ in misses}), len(keys), breaks)

@@ -80,12 +80,16 @@ _EVENTS = {history.RECOMPILE: "recompile", history.GRAPH_BREAK: "graph break"}
 def _print_causes(topic: str, stories: Sequence[Story]) -> None:
     """Print a line for each cause in a whole recording, and what torch advises about it."""
     found = causes.grouped(stories)
-    events = {causes.compile_of(story) for story in stories} if topic == _RECOMPILE else stories
+    raised = [cause for cause in found if _has_raised(cause.newest)]
+    counted = [story for story in stories if not _has_raised(story)]
+    events = {causes.compile_of(story) for story in counted} if topic == _RECOMPILE else counted
+    also = f", and {len(stories) - len(counted)} that raised" if raised else ""
     streams.result(
-        f"{count(len(events), _EVENTS[topic])} for {count(len(found), 'cause')}, newest last:"
+        f"{count(len(events), _EVENTS[topic])} for {count(len(found) - len(raised), 'cause')}{also}"
+        ", newest last:"
     )
     numbers = [len(cause.compiles if topic == _RECOMPILE else cause.stories) for cause in found]
-    if sum(numbers) > len(events):
+    if topic == _RECOMPILE and sum(numbers) > len(events):
         streams.result("a recompile counts under each cause for which an entry was not reused")
     for number, cause in zip(numbers, found, strict=True):
         streams.result()
@@ -97,6 +101,10 @@ def _print_causes(topic: str, stories: Sequence[Story]) -> None:
             streams.result(f"  advice: {advice}")
 
 
+def _has_raised(story: Story) -> bool:
+    return story.facts.get("outcome") == causes.RAISED
+
+
 _RECOMPILE = history.RECOMPILE
 
 
@@ -104,7 +112,8 @@ def _what(cause: causes.Cause) -> str:
     """Return the function and the guard that failed, or what Dynamo could not trace."""
     facts = cause.newest.facts
     if "guards" not in facts:
-        return str(facts["type"])
+        raised = ", which raised: a full graph was asked for" if _has_raised(cause.newest) else ""
+        return f"{facts['type']}{raised}"
     many = len(cause.stories) > 1 and len({str(s.facts["guards"]) for s in cause.stories}) > 1
     also = " (and with other numbers)" if many else ""
     what = "; ".join(texts(facts["guards"])) or shortened(str(facts["reason"]))

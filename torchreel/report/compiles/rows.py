@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchreel.analysis.event_log import is_library, users_line
+from torchreel.analysis.why.causes import is_break
 from torchreel.events.frames import CacheMiss, FrameStart, GraphBreak, Restart
 from torchreel.events.guards import Guard
 from torchreel.events.nondeterminism import CacheOutcome
@@ -108,5 +109,6 @@ def row_of(
         None if compile.ended_ns is None else (compile.ended_ns - compile.started_ns) / 1e6,
         stacks.innermost(queries.unwound(facts.stacks, began[0])) if began else None,
         facts.failed_in.get(compile.id, ""), call_nodes, counts.get(_GUARD, 0),
-        counts.get(BREAK, 0), counts.get(MISS, 0), list(answers),
+        sum(is_break(event) for event in facts.of(compile, BREAK)), counts.get(MISS, 0),
+        list(answers),
     )  # fmt: skip
