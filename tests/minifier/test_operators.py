@@ -167,3 +167,5 @@ def test_no_script_defines_an_operator_of_torchs_own(function: str) -> None:
     with pytest.raises((UnsupportedError, UntrustedError), match="aten::mine"):
         check_script(text)
     check_script(text.replace("aten", "mine"))
+    with pytest.raises((UnsupportedError, UntrustedError), match="a definition of the operator"):
+        check_script(f'import torch\n\ntorch.library.{function}(name="mine::mine")\n')

@@ -305,7 +305,8 @@ def _defined(program: ast.Module) -> tuple[str, ...]:
     found = []
     for node in ast.walk(program):
         if isinstance(node, ast.Call) and _path(node.func) in _DEFINING:
-            name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
+            first = node.args[0] if node.args else None
+            name = first.value if isinstance(first, ast.Constant) else ""
             namespace, _, operator = str(name).partition("::")
             custom = namespaces.is_custom(f"op:{namespace}.{operator}")
             if not operator.isidentifier() or not custom:
