@@ -9,6 +9,8 @@ import pytest
 
 from torchreel.commands.rendering.text import count, seconds, shortened
 from torchreel.commands.rendering.waiting import while_slow
+from torchreel.commands.views import minify as minify_view
+from torchreel.store.failures.signature import Signature
 
 
 def test_numbers_are_told_as_people_do() -> None:
@@ -39,3 +41,14 @@ def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with while_slow("grouping"):
         pass
     assert capsys.readouterr() == ("", "")
+
+
+def test_another_failure_in_a_line_says_type_stage_and_message() -> None:
+    many = Signature(
+        "exception", "lowering", "forward", ("KeyError", "InductorError"), message="x" * 99
+    )
+    line = minify_view._in_short(many)
+    assert line.startswith("KeyError in stage lowering: xxx")
+    assert len(line) == 80
+    died = Signature("crash", "run", "", signal="SIGSEGV")
+    assert minify_view._in_short(died) == "crash in stage run: SIGSEGV"

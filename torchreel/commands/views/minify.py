@@ -12,7 +12,7 @@ from rich.text import Text
 
 from torchreel.commands.rendering import streams
 from torchreel.commands.rendering.failure import facts
-from torchreel.commands.rendering.text import count, seconds
+from torchreel.commands.rendering.text import count, seconds, shortened
 from torchreel.commands.views import export as script_view
 from torchreel.escaping.characters import visible
 from torchreel.escaping.shell import command
@@ -22,8 +22,10 @@ from torchreel.minifier.repro import ExportOptions, export
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.results.reductions import Listener, MinifyResult, ProgressEvent
 from torchreel.store import Store, queries
+from torchreel.store.failures.signature import Signature
 from torchreel.store.records import Compile, Failure
 
+_WHOLE = 3  # other failures that are printed with all that tells them apart
 _EVERY = 10.0  # seconds between two lines, where nobody watches and nothing is accepted
 
 
@@ -109,20 +111,31 @@ def report(reduction: MinifyResult) -> None:
 
 
 def _print_other_failures(store: Store, reduction: MinifyResult, asked: Sequence[str]) -> None:
-    """Print other failures that were met, each with the command that exports it."""
+    """Print other failures that were met: a few with the command that exports one, a line each
+    for the rest.
+    """
     rows = {row.id: row for row in queries.reductions(store)}
     row = rows.get(reduction.reduction_id or 0)
     numbers = (
         {found.signature_digest: found.id for found in queries.by_catch(store, row)} if row else {}
     )
-    for found in reduction.other_failures:
+    for place, found in enumerate(reduction.other_failures):
         number = numbers.get(found.signature.digest)
         size = count(found.call_nodes, reduction.case.unit)
+        if place >= _WHOLE:
+            streams.result(f"other failure {number} ({size}): {_in_short(found.signature)}")
+            continue
         streams.result(f"other failure {number} ({size}):")
         for name, text in facts(found.signature):
             streams.result(f"  {name:<8} {text}")
         words = ("torchreel", "export", store.target, "--other-failure", str(number), *asked)
         streams.result(f"  {'export':<8} {command(*words)}")
+
+
+def _in_short(signature: Signature) -> str:
+    """Return the type and the message of a failure, or what else tells it, in a line."""
+    what = signature.exception_types[0] if signature.exception_types else signature.failure_class
+    return shortened(f"{what} in stage {signature.stage}: {signature.message or signature.signal}")
 
 
 def explain(found: Explanation) -> None:
