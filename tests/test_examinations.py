@@ -34,10 +34,10 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_changed_checkpoints_reach_nothing(checkpoints: Path) -> None:
     """A sample of `make hostile`: some are replayed, most are refused, nothing is touched."""
-    tally = hostile_documents.attack(checkpoints, 40)
+    tally = hostile_documents.attack(checkpoints, 60)
     assert tally.canaries == []
-    assert tally.counts["graphs"] == 40
-    assert tally.counts["whole"] > 5
+    assert tally.counts["graphs"] == 60
+    assert tally.counts["whole"] > 5  # a tenth; which they are, changes with each new field
     assert len(tally.reasons) > 5
 
 
