@@ -291,16 +291,20 @@ def test_where_nothing_was_compiled_after_dynamo_trust_replays_dynamo(tmp_path: 
 
 OPAQUE = """
 import torch
-from allowed import own
+from allowed import first, second
 
-torch.compile(lambda x: own(x) * 2, backend="aot_eager")(torch.ones(3))
+torch.compile(lambda x: first(x) * second(x), backend="aot_eager")(torch.ones(3))
 """
 ALLOWED = """
 import torch
 
-@torch.compiler.allow_in_graph
-def own(x):
-    return x.sin() + 1
+def made(shift):
+    @torch.compiler.allow_in_graph
+    def own(x):
+        return x.sin() + shift
+    return own
+
+first, second = made(1), made(2)  # of one name, so that a graph can't tell them apart
 """
 
 

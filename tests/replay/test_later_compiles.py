@@ -87,12 +87,22 @@ for n in (3, 4):
     compiled(torch.rand(2, 3), n)
 """
 _IN_GRAPH = """
+import functools
 import torch
 @torch.compiler.allow_in_graph
 def mine(x):
     return x.sin()
+@torch.compiler.allow_in_graph
+@functools.lru_cache
+def kept(x):
+    return x.cos()
+class Shift:
+    by = 1
+    def add(self, x):
+        return x + self.by
+shifted = torch.compiler.allow_in_graph(Shift().add)
 def f(x):
-    return mine(x) + 1
+    return shifted(mine(x)) * kept(x)
 torch.compile(f, backend="aot_eager")(torch.ones(2))
 """
 _FAILING_LATER = """

@@ -14,7 +14,7 @@ import base64
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import CellType, FunctionType
+from types import CellType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe
@@ -186,16 +186,21 @@ def functions_of(doc: CheckpointDoc, gm: GraphModule) -> dict[str, object]:
 
     if not any(target.startswith(targets.NOT_PORTABLE) for _, target, _ in doc.graph.targets()):
         return {}
-    called = {
-        node.target
-        for module in gm.modules()
-        for node in getattr(getattr(module, "graph", None), "nodes", ())
-        if node.op == "call_function" and type(node.target) is FunctionType
-    }
-    named = {targets.encode_target(function): function for function in called}
-    return {
-        name: function for name, function in named.items() if name.startswith(targets.NOT_PORTABLE)
-    }
+    named: dict[str, dict[object, object]] = {}
+    for module in gm.modules():
+        for node in getattr(getattr(module, "graph", None), "nodes", ()):
+            name = targets.encode_target(node.target) if node.op == "call_function" else ""
+            if name.startswith(targets.NOT_PORTABLE):
+                named.setdefault(name, {})[_identity(node.target)] = node.target
+    # Two closures of one definition have one name: neither can stand for both.
+    return {name: of.popitem()[1] for name, of in named.items() if len(of) == 1}
+
+
+def _identity(target: object) -> object:
+    """Return what tells a target from others; a bound method is a new object at each access."""
+    if isinstance(target, MethodType):
+        return id(target.__self__), id(target.__func__)
+    return id(target)
 
 
 def _object(made: Bundle) -> Json:
