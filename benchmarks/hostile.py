@@ -397,9 +397,10 @@ class Tally:
         print(f"canaries   {len(self.canaries):8}")
 
     def is_bad(self) -> bool:
-        """Whether something was reached, or too little was tried."""
+        """Whether something was reached, a process died of it, or too little was tried."""
         few = self.counts["admitted"] * 3 < self.counts["graphs"]
-        return bool(self.canaries or self.unsound or few or not self.counts["graphs"])
+        reached = self.canaries or self.unsound or self.counts["died"]
+        return bool(reached or few or not self.counts["graphs"])
 
 
 def _reason(text: str) -> str:

@@ -25,6 +25,7 @@ GETATTR, TEXT = "fn:builtins.getattr", "__import__('os').system('touch canary')"
 ARRAY = "numpy:function:torch._numpy.{}"
 DISABLE_HOOKS = "fn:torch._C._autograd._saved_tensors_hooks_disable"
 INTERPOLATE = "fn:torch.nn.functional.interpolate"
+CLONE, TO, RNG = "op:aten.clone.default", "op:aten.to.dtype", "hop:run_and_save_rng_state"
 
 
 def node(op: str, target: str, *args: Json, name: str = "n", **kwargs: Json) -> dict[str, Json]:
@@ -61,6 +62,9 @@ BODY: dict[str, Json] = {
         node("call_method", "sum", X),
         node("call_method", "view", X, -1, S),
         node("call_method", "to", X, "cpu"),
+        node("call_function", CLONE, X, memory_format={"memory_format": "torch.preserve_format"}),
+        node("call_function", TO, X, 6),
+        node("call_function", "packet:aten.view", X, {"t": [2, S]}),
         node("call_method", "type", X, "torch.DoubleTensor"),
         node("call_method", "__add__", S, 1),
         node("call_method", "bit_length", S),
@@ -139,6 +143,14 @@ def test_what_torch_writes_into_graphs_is_allowed(call: dict[str, Json]) -> None
         (node("call_function", "numpy:attribute", X, "data"), "one of its attributes"),
         (node("call_function", "numpy:attribute", X, "__class__"), "one of its attributes"),
         (node("call_function", "numpy:attribute", X, X), "one of its attributes"),
+        (node("call_function", CLONE, X, memory_format=-1), "'memory_format', found a number"),
+        (node("call_function", CLONE, X, memory_format=S), "'memory_format', found a number"),
+        (node("call_function", "packet:aten.to", X, 99), "argument 1, found a number"),
+        (node("call_function", "fn:torch._refs.clone", X, memory_format=1), "found a number"),
+        (node("call_function", "fn:torch.softmax", X, 0, dtype=6), "found a number"),
+        (node("call_function", "fn:torch.nn.functional.softmax", X, 0, 3, 6), "found a number"),
+        (node("call_function", RNG, {"fn": CLONE}, X, memory_format=-1), "found a number"),
+        (node("call_function", RNG, {"fn": TO}, X, -1), "argument 1, found a number"),
         (node("get_attr", "forward.__globals__"), "holds no attribute"),
         (node("get_attr", "__class__"), "holds no attribute"),
         (node("call_module", "forward", X), "no portable form"),

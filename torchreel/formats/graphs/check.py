@@ -14,17 +14,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 import torch._ops
 
 from torchreel.errors import ForbiddenError, RefusedError
 from torchreel.formats import namespaces, numpy_calls, placements, targets
-from torchreel.formats.allowed import functions, kinds, members, strings
+from torchreel.formats.allowed import enumerations, functions, kinds, members, strings
 from torchreel.formats.allowed.kinds import ValueKind
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import fx
+
+_T = TypeVar("_T")
 
 # Keywords that the constructor of a tensor takes; another one is the address of a tensor in memory.
 _OF_CONSTRUCTORS = frozenset({"device", "data", "requires_grad"})
@@ -112,6 +115,7 @@ class _Check:
         _check_operands([*args, *named.values()], kinds.NO_DATA)
         _check_constructor(name, node) if name == "new" else None
         strings.check_method(name, _sequence(node.args), _mapping(node.kwargs))
+        enumerations.check_function(name, getattr(torch.Tensor, name, None), args, named)
         found = kinds.RESULT | kinds.item(args[0])
         return found | kinds.of("str") if name in members.NAMING else found
 
@@ -141,6 +145,7 @@ class _Check:
         if functions.is_class(name):
             _check_constructor(name, node)
         strings.check_function(name, function, _sequence(node.args), given)
+        enumerations.check_function(name, function, args, named)
         return functions.result(name, function, every)
 
     def _operator(self, node: NodeDoc, every: Sequence[ValueKind]) -> ValueKind:
@@ -157,7 +162,8 @@ class _Check:
         found = kinds.union(map(kinds.of_results, schemas))
         if any(schema.is_mutable for schema in schemas):
             found |= kinds.union(every)  # it gives back what it was given, be it a number
-        given = dict(zip([*range(len(args)), *kwargs], every, strict=True))
+        given = _by_place(every, [*kwargs])
+        enumerations.check_operator(schemas, _by_place([*args, *kwargs.values()], [*kwargs]), given)
         found |= kinds.union(kind for schema in schemas for kind in _viewed(schema, given))
         # Of a packet, the overload for texts and dictionaries of TorchScript is never the one.
         return found if len(schemas) == 1 else ValueKind(found.types - {"opaque"} or found.types)
@@ -172,10 +178,24 @@ class _Check:
             if not function.startswith(("op:", "hop:")):
                 raise ForbiddenError(f"{name!r:.60} is given the function {function!r:.60}")
             targets.decode_target(function)
+        self._check_handed_on(args, kwargs, every)
         if name == "triton_kernel_wrapper_functional":
             return kinds.TABLE
         bodies = [self._body(target) for target in self._operands(node)]
         return kinds.DATA | kinds.union(bodies)
+
+    def _check_handed_on(
+        self, args: Sequence[Json], kwargs: Mapping[str, Json], every: Sequence[ValueKind]
+    ) -> None:
+        """Check what an operator is called with that a higher-order one is given: all after it."""
+        trees, keywords = [*args, *kwargs.values()], [*kwargs]
+        for place, tree in enumerate(trees, 1):
+            after = min(place, len(args))
+            literals, given = _by_place(trees[after:], keywords), _by_place(every[after:], keywords)
+            for function in _functions(tree):
+                if function.startswith("op:"):
+                    schema = targets.decode_target(function)._schema  # type: ignore[attr-defined]
+                    enumerations.check_operator([schema], literals, given)
 
     def _operands(self, node: NodeDoc) -> Iterable[str]:
         """Yield the nested graphs among the operands of a node."""
@@ -265,6 +285,12 @@ def _check_constructor(name: str, node: NodeDoc) -> None:
     wrong = set(_mapping(node.kwargs)) - _OF_CONSTRUCTORS
     if wrong:
         raise ForbiddenError(f"{name!r:.60} takes no keyword {sorted(wrong)[0]!r:.40}")
+
+
+def _by_place(values: Sequence[_T], keywords: Sequence[str]) -> dict[int | str, _T]:
+    """Return the arguments of a call, of which the last have these keywords."""
+    places = len(values) - len(keywords)
+    return dict(zip([*range(places), *keywords], values, strict=True))
 
 
 def _functions(tree: Json) -> Iterable[str]:
