@@ -42,6 +42,19 @@ def test_a_graph_that_is_refused_leads_to_its_frame_where_that_was_kept(
 
 
 @pytest.mark.slow
+def test_a_table_of_replays_has_each_reason_once_below_it(tmp_path: Path, run: Run) -> None:
+    other = "torch.compile(lambda x: x.sin(), backend='aot_eager')(torch.ones(3))"
+    (tmp_path / "program.py").write_text(f"{PROGRAM}{PROGRAM}{other}\n")
+    environment = {**os.environ, "TORCHREEL": "full:run.db"}
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=environment, check=True)
+    lines = run("replay", tmp_path / "run.db", "--all").out.splitlines()
+    assert lines[0].split()[-1] == "recording"
+    reasons = [line for line in lines if "no portable form" in line]
+    assert [line.partition(": ")[0] for line in reasons] == ["1/0/0 graph, 1/1/0 graph"]
+    assert lines[-1] == "1 identical, 2 refused"
+
+
+@pytest.mark.slow
 def test_the_process_that_compares_imports_no_torch(tmp_path: Path) -> None:
     """Its child has to; here it would be a second or more of every replay."""
     path = tmp_path / "run.db"

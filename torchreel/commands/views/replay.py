@@ -17,6 +17,8 @@ from torchreel.replay.many import Replay, Row, replay_all, replay_repeatedly, wo
 from torchreel.store import Store, queries
 from torchreel.store.records import Compile, Recording
 
+_TEXTS = ("detail", "cause")
+_NAMED = 8  # compiles before a text that is about more
 _STYLES = {
     "identical": "bold green", "diverged": "bold red", "refused": "bold yellow",
     "unchanged": "bold green", "changed": "bold red",
@@ -108,9 +110,24 @@ def _print_table(rows: Sequence[Row]) -> None:
     if not rows:
         streams.say("nothing was compiled while it recorded")
         return
-    listing.write([row.to_json() for row in rows], listing.Format.TABLE)
+    columns = [{k: v for k, v in row.to_json().items() if k not in _TEXTS} for row in rows]
+    listing.write(columns, listing.Format.TABLE)
+    # A sentence in a cell would be torn into a column of single words.
+    _print_texts(rows, lambda row: row.verdict.detail and f"{row.verdict}")
+    _print_texts(rows, lambda row: row.verdict.cause and f"likely cause: {row.verdict.cause}")
     tally = Counter(row.verdict.verdict for row in rows)
     streams.result(", ".join(f"{tally[kind]} {kind}" for kind in _STYLES if tally[kind]))
+
+
+def _print_texts(rows: Sequence[Row], text_of: Callable[[Row], str | None]) -> None:
+    """Print each text once, after the compiles that it is about."""
+    places: dict[str, list[str]] = {}
+    for row in rows:
+        if text := text_of(row):
+            places.setdefault(text, []).append(f"{row.compile.place} {row.verdict.entry}")
+    for text, named in places.items():
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        streams.result(f"{', '.join(named[:_NAMED])}{more}: {text}")
 
 
 def report(store: Store, row: Compile, verdict: Verdict) -> None:
