@@ -1,6 +1,7 @@
 """`torchreel show`: the overview and each of its parts."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -137,3 +138,28 @@ def test_what_is_not_there_is_said(run: Run, store: Path, option: str) -> None:
     result = run("show", f"{store}#1/0/0", option)
     assert (result.status, result.out) == (2, "")
     assert "Compile 1/0/0" in result.err
+
+
+def test_a_stage_stands_below_the_one_that_its_time_is_a_part_of(run: Run, store: Path) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        (compile_id,) = connection.execute("SELECT max(id) FROM compiles").fetchone()
+        connection.execute("DELETE FROM stages WHERE compile_id = ?", (compile_id,))
+        connection.executemany(
+            "INSERT INTO stages (compile_id, stage, partition, started_ns, ended_ns, status) "
+            "VALUES (?, ?, '', ?, ?, ?)",
+            [
+                (compile_id, "dynamo", 0, 90, "ok"),
+                (compile_id, "pre_grad", 10, 80, "ok"),
+                (compile_id, "joint", 20, 30, "ok"),
+                (compile_id, "forward", 40, 70, "ok"),
+                (compile_id, "guards", 90, 95, "ok"),
+                (compile_id, "run", 100, None, "open"),
+                (compile_id, "backward", 110, None, "open"),
+            ],
+        )
+    lines = run("show", store).out.splitlines()
+    begins = lines.index("stages") + 2
+    shown = [re.split(" +(ok|open)", line)[0] for line in lines[begins : begins + 7]]
+    assert shown == [
+        "dynamo", "  pre_grad", "    joint", "    forward", "guards", "run", "  backward",
+    ]  # fmt: skip

@@ -104,11 +104,30 @@ def _print_stages(stages: list[Stage]) -> None:
     if not stages:
         return
     table = streams.table("stage", "partition", "status", ">time")
-    for stage in stages:
-        cells = (stage.stage, stage.partition, stage.status, _lasted(stage))
+    for stage, depth in zip(stages, _depths(stages), strict=True):
+        # Indented: its time is a part of the time of the stage that it stands below.
+        cells = ("  " * depth + stage.stage, stage.partition, stage.status, _lasted(stage))
         style = {"failed": "red", "open": "yellow"}.get(stage.status, "")
         streams.add_row(table, *cells, style=style)
     _section("stages", table)
+
+
+def _depths(stages: list[Stage]) -> list[int]:
+    """Return in how many others each stage began and ended; they come in the order they began."""
+    within: list[Stage] = []
+    depths = []
+    for stage in stages:
+        while within and not _holds(within[-1], stage):
+            within.pop()
+        depths.append(len(within))
+        within.append(stage)
+    return depths
+
+
+def _holds(outer: Stage, inner: Stage) -> bool:
+    if outer.ended_ns is None:
+        return True
+    return inner.ended_ns is not None and inner.ended_ns <= outer.ended_ns
 
 
 def _lasted(stage: Stage) -> str:
