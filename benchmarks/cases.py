@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import select
 
-from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
+from torchreel.minifier.cases.protocol import AnyCase, case_from_bytes
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.schema import cases

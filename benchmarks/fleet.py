@@ -29,7 +29,7 @@ from benchmarks.pusher import push_until_done
 from benchmarks.scale import multiply, record, variant
 from tests import server as servers
 from tests.store.pushing import counts
-from torchreel.analysis.triage.kinds import kinds_of
+from torchreel.analysis.triage.failure_kinds import kinds_of
 from torchreel.analysis.triage.summaries import triage
 from torchreel.store import Store, schema
 from torchreel.store.sending.push import push_path

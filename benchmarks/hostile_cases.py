@@ -30,7 +30,7 @@ from tests.minifier.hand_made import BUG, Predicate
 from torchreel.errors import TorchreelError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import case_from_bytes
+from torchreel.minifier.cases.protocol import case_from_bytes
 from torchreel.minifier.options import Budget
 from torchreel.minifier.scripts.script import compile_form, graph_form
 from torchreel.minifier.search.search import Search

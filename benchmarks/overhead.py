@@ -21,7 +21,7 @@ import torchreel
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.oracle.protocol import Task
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import OracleReport

@@ -33,7 +33,7 @@ from tests.minifier.hand_made import BUG
 from tests.minifier.simulated import Latency, PoolOracle, SimulatedPool, SleepingPool
 from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.oracle.runs_ahead import Pool
 from torchreel.minifier.search.course import Course
 from torchreel.minifier.search.likelihood import Likelihood

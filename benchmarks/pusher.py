@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from torchreel.analysis.triage.kinds import kinds_of
+from torchreel.analysis.triage.failure_kinds import kinds_of
 from torchreel.errors import StoreError
 from torchreel.store import Store
 from torchreel.store.sending.push import push_path

@@ -30,7 +30,7 @@ from sqlalchemy import Connection, Engine, event, func, select, text
 from tests import server as servers
 from torchreel.analysis.query.query import query
 from torchreel.analysis.query.views import QueryScope
-from torchreel.analysis.triage.kinds import kinds_of
+from torchreel.analysis.triage.failure_kinds import kinds_of
 from torchreel.analysis.triage.summaries import triage_of
 from torchreel.commands.ls import ls
 from torchreel.store import Store, parse, queries, schema

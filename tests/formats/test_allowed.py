@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.hostile import attack
 from torchreel.errors import ForbiddenError, RefusedError, UnsupportedError
 from torchreel.formats import numpy_calls, targets
-from torchreel.formats.allowed import functions, kinds, members
+from torchreel.formats.allowed import functions, members, value_kinds
 from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.store.documents.jsontypes import Json
@@ -185,10 +185,10 @@ def test_an_operator_may_give_back_the_number_that_it_is_to_view() -> None:
 
 @pytest.mark.parametrize("target", [ARRAY.format("asarray"), "numpy:method:reshape"])
 def test_what_numpy_code_gives_back_may_be_what_it_was_given(target: str) -> None:
-    given = kinds.sequence("slice", [kinds.of("NoneType")])
-    found = numpy_calls.check(target, [], {}, [kinds.TENSOR], [given])
+    given = value_kinds.sequence("slice", [value_kinds.of("NoneType")])
+    found = numpy_calls.check(target, [], {}, [value_kinds.TENSOR], [given])
     assert "slice" in found.types
-    found = numpy_calls.check(target, [], {}, [kinds.TENSOR, kinds.of("str")])
+    found = numpy_calls.check(target, [], {}, [value_kinds.TENSOR, value_kinds.of("str")])
     assert "str" not in found.types
 
 
@@ -260,7 +260,7 @@ def test_every_attribute_is_data() -> None:
         for name, kind in members.tensor_attributes().items():
             if name in ("imag", "grad", "grad_dtype"):
                 continue  # of complex numbers; of leaves
-            assert kinds.of_value(getattr(sample, name)).types <= kind.types, name
+            assert value_kinds.of_value(getattr(sample, name)).types <= kind.types, name
 
 
 NAMES = st.sampled_from(
@@ -300,7 +300,7 @@ def test_whatever_is_admitted_keeps_to_the_types(
         args: Any = call["args"]
         if call["op"] == "call_method" or call["target"] == GETATTR:
             receiver = known[args[0]["n"]]
-            assert not receiver.types & kinds.NO_DATA
+            assert not receiver.types & value_kinds.NO_DATA
             if receiver.types == {"int"}:
                 assert call["op"] == "call_method"
                 assert call["target"] in ("__add__", "bit_length")
@@ -337,6 +337,6 @@ def test_what_a_class_makes_is_an_object_of_which_nothing_is_known() -> None:
     assert "torch.autograd.forward_ad._set_fwd_grad_enabled" in makers
     for name in makers:
         made = node("call_function", f"fn:{name}", True, name="made")
-        assert check(made)["made"] == kinds.of("opaque"), name
+        assert check(made)["made"] == value_kinds.of("opaque"), name
         with pytest.raises(ForbiddenError):
             check(made, node("call_method", "clone", {"n": "made"}))

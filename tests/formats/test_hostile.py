@@ -11,7 +11,7 @@ from torch._dynamo.source import LocalSource
 from tests.formats.compiles import compile_and_see
 from tests.replay.devices import H200
 from torchreel.errors import RefusedError, UnsupportedError, UntrustedError
-from torchreel.formats import sources, targets, values
+from torchreel.formats import node_arguments, sources, targets
 from torchreel.formats.allowed import functions
 from torchreel.formats.checkpoints import config
 from torchreel.formats.checkpoints.document import CheckpointDoc
@@ -245,7 +245,7 @@ def test_sources_and_values_build_only_from_closed_tables() -> None:
     for _ in range(300):
         deep = [deep]
     with pytest.raises(UnsupportedError, match="nested deeper"):
-        values.decode_value(deep, lambda kind, data: None)
+        node_arguments.decode_value(deep, lambda kind, data: None)
 
 
 @pytest.mark.parametrize(

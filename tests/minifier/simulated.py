@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from tests.minifier.hand_made import BUG
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
 from torchreel.minifier.oracle.runs_ahead import Key, Pool, RunResult, RunsAhead

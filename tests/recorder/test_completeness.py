@@ -20,7 +20,7 @@ from tests.recorder.trace_programs import MODELS_, OPERATORS, PROGRAMS
 from torchreel.replay import replay
 from torchreel.store import Json, Store, queries
 from torchreel.store.trace.export import is_trace_event
-from torchreel.store.trace.records import Record, read
+from torchreel.store.trace.trace_records import Record, read
 
 ROOT = Path(__file__).parents[2]
 

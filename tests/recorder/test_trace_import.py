@@ -19,7 +19,7 @@ from torchreel.store import Store, parse, queries
 from torchreel.store.records import Event
 from torchreel.store.trace.export import export_trace
 from torchreel.store.trace.metadata import compile_name
-from torchreel.store.trace.records import Fault, Record, read
+from torchreel.store.trace.trace_records import Fault, Record, read
 
 PROGRAM = """
 import torch
@@ -341,8 +341,8 @@ def test_a_payload_that_is_cut_off_is_counted_and_kept(path: Path, tmp_path: Pat
 def test_lines_and_payloads_of_any_length_are_bounded(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchreel.store.trace.records.LONGEST_LINE", 1000)
-    monkeypatch.setattr("torchreel.store.trace.records.LARGEST_PAYLOAD", 500)
+    monkeypatch.setattr("torchreel.store.trace.trace_records.LONGEST_LINE", 1000)
+    monkeypatch.setattr("torchreel.store.trace.trace_records.LARGEST_PAYLOAD", 500)
     long = PREFIX + b'{"artifact": "' + b"x" * 5000 + b'"}\n'
     many: tuple[dict[str, object], str] = ({"artifact": {"name": "many"}, **ID}, "line\n" * 1000)
     events, lost = _imported(_log(tmp_path / "logs", long, many, GOOD), path)

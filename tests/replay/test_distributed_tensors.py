@@ -15,7 +15,7 @@ import torch
 
 from tests.formats.compiles import compile_and_see
 from torchreel.errors import UnsupportedError
-from torchreel.formats import values
+from torchreel.formats import node_arguments
 from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.tensors import meshes
 from torchreel.formats.tensors.fields import no_leaf
@@ -243,7 +243,7 @@ def test_no_text_of_a_placement_gets_into_code(
     with pytest.raises(UnsupportedError):
         check_graph(changed)
     with pytest.raises(UnsupportedError):
-        values.decode_value(tree, no_leaf)
+        node_arguments.decode_value(tree, no_leaf)
     assert "exec(" not in spelling.argument(tree, str)
     assert not (tmp_path / "canary").exists()
 
@@ -288,7 +288,7 @@ def test_the_modes_of_a_program_do_not_see_a_mesh_described(alone: None) -> None
 )
 def test_what_is_no_placement_is_refused(parts: list[Json]) -> None:
     with pytest.raises(UnsupportedError):
-        values.decode_value({"dtensor": parts}, no_leaf)
+        node_arguments.decode_value({"dtensor": parts}, no_leaf)
 
 
 def test_placements_and_specs_are_data() -> None:
@@ -297,4 +297,4 @@ def test_placements_and_specs_are_data() -> None:
 
     spec = TensorMeta(torch.Size([2]), (1,), torch.float32)
     for value in ((Replicate(), Shard(-1), Partial("avg")), spec, ShardOrderEntry(0, (1, 0))):
-        assert values.decode_value(values.encode_value(value), no_leaf) == value
+        assert node_arguments.decode_value(node_arguments.encode_value(value), no_leaf) == value

@@ -17,7 +17,7 @@ from sqlalchemy.types import TypeDecorator
 from torchreel.errors import StoreError
 from torchreel.sharing.audit import rules
 from torchreel.sharing.audit.audit import audit
-from torchreel.sharing.audit.kinds import kind_of
+from torchreel.sharing.audit.finding_kinds import kind_of
 from torchreel.sharing.audit.walk import KEY, LINE, Leaf, of_json
 from torchreel.sharing.share import Shared
 from torchreel.store import Store, schema

@@ -9,7 +9,7 @@ import pytest
 from tests.minifier.hand_made import call, case_of, ref, tensor
 from torchreel.errors import NotAStore, UnsupportedError, UsageError
 from torchreel.minifier.cases.case import Case
-from torchreel.sharing import pseudonyms, vocabulary
+from torchreel.sharing import pseudonyms, words_of_torch
 from torchreel.sharing.constructed.arguments import attribute, equation, keyword
 from torchreel.sharing.constructed.cases import construct
 from torchreel.sharing.constructed.scalars import Symbols
@@ -107,9 +107,9 @@ def test_a_symbol_does_not_tell_the_hash_of_its_source() -> None:
 
 
 def test_torchs_words_are_read_without_running_it() -> None:
-    assert "bilinear" in vocabulary.options()
-    assert "scatter_reduce" in vocabulary.words().names
-    assert "zqvkwjxb" not in vocabulary.words().words
+    assert "bilinear" in words_of_torch.options()
+    assert "scatter_reduce" in words_of_torch.words().names
+    assert "zqvkwjxb" not in words_of_torch.words().words
 
 
 def test_a_map_is_never_lost(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ProgrammingError
 from tests.server import Server
 from tests.store.pushing import FAILED, content, counts, fill
 from tests.store.rows import add_failure
-from torchreel.analysis.triage.kinds import kinds_of
+from torchreel.analysis.triage.failure_kinds import kinds_of
 from torchreel.errors import DamagedStore, LockedStore
 from torchreel.store import Store
 from torchreel.store.database import APPENDING, DELETING

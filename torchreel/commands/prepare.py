@@ -46,7 +46,7 @@ def prepare(
     not, but they keep the right ones out: '--verify' deletes them, and the next push of a store
     that has the right ones sends these.
     """
-    from torchreel.analysis.triage.kinds import write_missing
+    from torchreel.analysis.triage.failure_kinds import write_missing
     from torchreel.commands.rendering import streams
     from torchreel.commands.rendering.text import count
     from torchreel.store import Store

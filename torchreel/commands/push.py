@@ -34,7 +34,7 @@ def push(
 
     Exits with 3 where something could not be sent; the rest is.
     """
-    from torchreel.analysis.triage.kinds import kinds_of
+    from torchreel.analysis.triage.failure_kinds import kinds_of
     from torchreel.commands.views import push as view
     from torchreel.errors import UsageError
     from torchreel.store.addressing import default_store

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 from torchreel.errors import ForbiddenError, UnsupportedError
-from torchreel.formats.allowed import functions, kinds, strings
-from torchreel.formats.allowed.kinds import ValueKind
+from torchreel.formats.allowed import functions, strings, value_kinds
+from torchreel.formats.allowed.value_kinds import ValueKind
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat.graph_calls import numpy_code
 
@@ -156,7 +156,9 @@ def check(
 
 def _result(handed: Iterable[ValueKind]) -> ValueKind:
     """Arrays and numbers, or what was handed in, or a part of that."""
-    return kinds.union([kinds.RESULT, *(kind | kinds.item(kind) for kind in handed)])
+    return value_kinds.union(
+        [value_kinds.RESULT, *(kind | value_kinds.item(kind) for kind in handed)]
+    )
 
 
 def _check_attribute(
@@ -165,7 +167,7 @@ def _check_attribute(
     _check_array("an attribute", args)
     if keywords or len(trees) != 2 or str(trees[1]) not in ATTRIBUTES:
         raise ForbiddenError("of an array one of its attributes is read, by a name")
-    return kinds.RESULT
+    return value_kinds.RESULT
 
 
 def _check_operator(

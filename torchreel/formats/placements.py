@@ -2,7 +2,7 @@
 
 torch prints these as they are, and what FX prints of an argument becomes code.  So each field is
 checked for what it may be before anything is made of it: a number, a size, a word.  Not here: what
-is made (`values`, `tensors.meshes`).
+is made (`node_arguments`, `tensors.meshes`).
 """
 
 from __future__ import annotations

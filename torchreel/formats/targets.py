@@ -1,7 +1,7 @@
 """The allow-list of targets: resolves the name that a graph node calls to a live function.
 
 Lives here: the name of a target, and the one way back from a name to a function.  Not here: the
-rule for functions (`allowed.functions`), the arguments (`values`).  Called by `graphs`.
+rule for functions (`allowed.functions`), the arguments (`node_arguments`).  Called by `graphs`.
 
 A name resolves only to what Dynamo and AOTAutograd themselves put into graphs: registered
 operators of torch's own namespaces, registered higher-order operators, and functions that compute.

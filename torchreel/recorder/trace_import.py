@@ -1,7 +1,7 @@
 """A directory that `TORCH_TRACE` filled, as recordings of kind 'import': one for each log file.
 
 Lives here: what the records of the trace say about compiles, failures and generated code.  Not
-here: the format (`torchreel.store.trace.records`).  A trace comes from somebody else: what can't be
+here: the format (`trace_records`).  A trace comes from somebody else: what can't be
 read is counted as lost, and nothing of it is executed, or opened because the trace names it.
 
 The trace has no portable graphs and no checkpoints, so an import is there to be read, searched and
@@ -26,7 +26,7 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.normalised_messages import normalise_message
 from torchreel.store.failures.signature import Signature
 from torchreel.store.trace.metadata import STRING, compile_name, name_of
-from torchreel.store.trace.records import FILE_PATTERN, FILE_PREFIX, Fault, Record, read
+from torchreel.store.trace.trace_records import FILE_PATTERN, FILE_PREFIX, Fault, Record, read
 from torchreel.store.writer import Writer
 
 _PAGE = 4000

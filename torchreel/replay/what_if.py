@@ -85,7 +85,7 @@ def _entry(text: str) -> tuple[str, Json]:
 
 
 def _tree(value: object) -> Json:
-    """Return a literal as a tagged tree (`torchreel.formats.values`)."""
+    """Return a literal as a tagged tree (`torchreel.formats.node_arguments`)."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

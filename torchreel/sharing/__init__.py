@@ -4,7 +4,7 @@
 - `bundle`: writing the new store; `verify`: does it still show the failure; `residue`: what leaves
 - `neutral`: numbers, config and ambient state that the failure does not need
 - `constructed`: a case built by allow-list; `audit`: what a file holds that should not leave
-- `pseudonyms`: names, and the map that undoes them; `vocabulary`: the words of torch itself
+- `pseudonyms`: names, and the map that undoes them; `words_of_torch`: the words of torch itself
 
 Nothing is copied and then cleaned: each part of a bundle is made by a function that knows which
 values may stand there. Public names are loaded on first use.

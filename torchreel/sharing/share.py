@@ -21,7 +21,7 @@ from torchreel.errors import (
 )
 from torchreel.escaping.shell import command
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Budget, MinifyOptions

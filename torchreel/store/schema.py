@@ -467,7 +467,7 @@ failure_kinds = Table(
     "failure_kinds",
     metadata,
     Column("failure_id", _NUMBER, ForeignKey("failures.id", ondelete="CASCADE"), primary_key=True),
-    # of the comparison that made it (`torchreel.analysis.triage.kinds`)
+    # of the comparison that made it (`torchreel.analysis.triage.failure_kinds`)
     _int("rules"),
     # a digest of `kinds`; null where the failure does not count
     Column("kind", Text, nullable=True),

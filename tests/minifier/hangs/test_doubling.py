@@ -7,7 +7,7 @@ import torch
 
 from tests.minifier.hand_made import chain, functions_of
 from tests.minifier.real import case_from, chain_of, shared_worker
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.hangs.growth import Growth
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.hangs.presumed_to_end import EndedCases

@@ -17,7 +17,7 @@ from torch._inductor.exc import CppCompileError
 
 from tests.minifier.real import PLANTED, case_from, chain_of, planted
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.oracle.child.killed_programs import killed_program
 from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle

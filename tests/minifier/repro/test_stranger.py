@@ -17,7 +17,7 @@ import pytest
 from tests.minifier.scripts.test_script import CASES, FORMS, SIGNATURE
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
-from torchreel.minifier.cases.kinds import case_from_bytes
+from torchreel.minifier.cases.protocol import case_from_bytes
 from torchreel.minifier.scripts.inputs import InputLines
 from torchreel.store import canonical_json
 

@@ -14,7 +14,7 @@ from torch._higher_order_ops.while_loop import while_loop
 
 from tests.minifier.real import case_from
 from torchreel.errors import UnsupportedError
-from torchreel.formats.values import map_tree
+from torchreel.formats.node_arguments import map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.repro.check import check
 from torchreel.minifier.scripts.script import compile_form, graph_form, with_header

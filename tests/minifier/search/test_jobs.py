@@ -18,7 +18,7 @@ from tests.minifier.hand_made import BUG, Predicate, call, case_of, chain, funct
 from tests.minifier.real import PLANTED, case_from, chain_of, planted, shared_worker
 from tests.minifier.search.test_search import journal_of, long_chain, sin_reaches_cos
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.oracle.interface import Ahead, ParallelOracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.results.verdicts import OracleReport

@@ -12,7 +12,7 @@ from tests.minifier.hand_made import BUG, Predicate, chain, functions_of
 from tests.minifier.real import case_from, planted
 from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.results.verdicts import OracleReport, raise_refusal
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.storage.journal import MemoryJournal

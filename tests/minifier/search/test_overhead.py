@@ -12,7 +12,7 @@ from tests.minifier.hand_made import BUG, Predicate, chain, tensor
 from tests.minifier.search.test_search import journal_of, sin_reaches_cos
 from torchreel.minifier.cases import canonical_text as texts
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.search import Search
 from torchreel.store.database import Store

@@ -11,7 +11,7 @@ from tests.minifier.hand_made import BUG, call, case_of, chain, functions_of, re
 from tests.minifier.search.test_search import long_chain, sin_reaches_cos
 from tests.minifier.simulated import Fails, PoolOracle, SimulatedPool, SleepingPool
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.oracle.protocol import Task
 from torchreel.minifier.oracle.runs_ahead import RunResult, RunsAhead
 from torchreel.minifier.passes.bypass import BypassByEqual

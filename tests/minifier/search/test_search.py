@@ -27,8 +27,8 @@ from tests.minifier.hand_made import (
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, TrivialResult
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, sizes
-from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.options import Budget
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.results.reductions import ProgressEvent

@@ -15,7 +15,7 @@ import torch
 
 from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError
 from torchreel.minifier.accuracy.wrong_results import find_in_program, with_doubt
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Budget, MinifyOptions

@@ -8,7 +8,7 @@ import pytest
 
 from tests.minifier.hand_made import chain
 from torchreel.errors import DamagedStore
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.storage.stored_cases import read_case
 from torchreel.store import Store

@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchreel.analysis.triage.failure_kinds import StoredFailures
 from torchreel.analysis.triage.failures import SeenFailure
 from torchreel.analysis.triage.grouping import group
-from torchreel.analysis.triage.kinds import StoredFailures
 from torchreel.analysis.triage.summaries import size_key
 from torchreel.store import Store, parse, queries
 from torchreel.store.deletion.recordings import delete_recordings, used_bytes

@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from torchreel.analysis.triage.failure_kinds import StoredFailures
 from torchreel.analysis.triage.failures import SeenFailure, failures_with_rows
 from torchreel.analysis.triage.grouping import BugGroup, group
-from torchreel.analysis.triage.kinds import StoredFailures
 from torchreel.analysis.trust import may_need_trust
 from torchreel.errors import DamagedStore, StoreError
 from torchreel.store import Store, queries
@@ -144,7 +144,7 @@ def _identity(target: str) -> object:
 def triage_of(address: Address) -> Triage:
     """Return the groups of the failures of one recording or compile, among those of its store.
 
-    Of a store with kinds (`torchreel.analysis.triage.kinds`) those of these groups are read alone.
+    Of a store with kinds (`failure_kinds`) those of these groups are read alone.
     """
     with Store.open(address.store) as store, store.as_far_as_readable() as unreadable:
         asked = list(_asked(store, address))

@@ -17,7 +17,7 @@ from functools import cache
 import torch
 
 from torchreel.errors import ForbiddenError
-from torchreel.formats.allowed.kinds import ValueKind
+from torchreel.formats.allowed.value_kinds import ValueKind
 from torchreel.store.documents.jsontypes import Json
 
 # The numbers that every supported torch has (c10's ScalarType.h, Layout.h, MemoryFormat.h).

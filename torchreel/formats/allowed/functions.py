@@ -26,8 +26,8 @@ import torch
 import torch._ops
 
 from torchreel.formats import autograd_nodes
-from torchreel.formats.allowed import kinds, members
-from torchreel.formats.allowed.kinds import ValueKind
+from torchreel.formats.allowed import members, value_kinds
+from torchreel.formats.allowed.value_kinds import ValueKind
 from torchreel.patterns import lazy_text
 from torchreel.torch_compat import distributed, dynamo
 from torchreel.torch_compat.graph_calls.local_functions import MARK, local_function
@@ -145,10 +145,10 @@ def result(name: str, function: Target, args: Iterable[ValueKind]) -> ValueKind:
     named like a method of texts: `torch.split` calls that method of whatever it is given.
     """
     if name in _OBJECTS or (isinstance(function, type) and not is_class(name)):
-        return kinds.of("opaque")
+        return value_kinds.of("opaque")
     attribute = name.rpartition(".")[2]
     handed_on = attribute.startswith("sym_") or hasattr(str, attribute)
-    return kinds.union([kinds.RESULT, *args]) if handed_on else kinds.RESULT
+    return value_kinds.union([value_kinds.RESULT, *args]) if handed_on else value_kinds.RESULT
 
 
 def is_python(name: str) -> bool:

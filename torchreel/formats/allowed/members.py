@@ -1,7 +1,7 @@
 """Methods and attributes: allowed by the type of the object that they are looked up on.
 
 Lives here: the two closed tables, computed from torch, and the checks by kind.  Called by `graphs`,
-and by `formats.records` for the paths at which unbacked symbols are bound.
+and by `formats.descriptors` for the paths at which unbacked symbols are bound.
 
 A value may have one of several types.  A name is allowed on it if each of these types either has
 the name in its table or has no such member at all: then the lookup fails, and nothing happens.
@@ -17,8 +17,8 @@ from inspect import getattr_static
 import torch
 
 from torchreel.errors import ForbiddenError
-from torchreel.formats.allowed import kinds
-from torchreel.formats.allowed.kinds import NO_DATA, NUMBERS, TYPES, ValueKind
+from torchreel.formats.allowed import value_kinds
+from torchreel.formats.allowed.value_kinds import NO_DATA, NUMBERS, TYPES, ValueKind
 from torchreel.torch_compat import distributed
 from torchreel.torch_compat.operators import dispatcher
 
@@ -85,8 +85,10 @@ def tensor_attributes() -> Mapping[str, ValueKind]:
             getattr_static(torch.Tensor, name), (property, types.GetSetDescriptorType)
         )
         if plain and not name.startswith("_") and name not in _DENIED_ATTRIBUTES:
-            kind = kinds.of_value(getattr(sample, name))
-            found[name] = kind | kinds.of("tensor") if kind == kinds.of("NoneType") else kind
+            kind = value_kinds.of_value(getattr(sample, name))
+            found[name] = (
+                kind | value_kinds.of("tensor") if kind == value_kinds.of("NoneType") else kind
+            )
     return found
 
 
@@ -120,7 +122,7 @@ def _has(type_name: str, member: str) -> bool:
     return any(hasattr(cls, member) for cls in TYPES[type_name])
 
 
-def check_method(name: str, kind: ValueKind = kinds.TENSOR) -> str:
+def check_method(name: str, kind: ValueKind = value_kinds.TENSOR) -> str:
     """Return the name of a method that may be called on a value of that kind.
 
     Raises `ForbiddenError` for one that is not, or that no value of that kind has.
@@ -129,12 +131,12 @@ def check_method(name: str, kind: ValueKind = kinds.TENSOR) -> str:
     allowed = [found for found in kind.types if name in _methods(found)]
     wrong = [found for found in kind.types if found not in allowed and _has(found, name)]
     if wrong or not any(_has(found, name) for found in allowed) or kind.types == {"str"}:
-        owner = kinds.of(*wrong) if wrong else kind
+        owner = value_kinds.of(*wrong) if wrong else kind
         raise ForbiddenError(f"{name!r:.60} is no method that a graph may call on {owner}")
     return name
 
 
-def check_attribute(name: str, kind: ValueKind = kinds.TENSOR) -> ValueKind:
+def check_attribute(name: str, kind: ValueKind = value_kinds.TENSOR) -> ValueKind:
     """Return the kind of an attribute that may be read of a value of that kind: one of tensors.
 
     Raises `ForbiddenError` for any other, and for a value that is no tensor.
@@ -144,7 +146,7 @@ def check_attribute(name: str, kind: ValueKind = kinds.TENSOR) -> ValueKind:
     others = [held for held in kind.types - {"tensor"} if _has(held, name)]
     if found is None or "tensor" not in kind.types:
         raise ForbiddenError(f"{name!r:.60} is no attribute that a graph may read of {kind}")
-    return kinds.union([found, *(_of_other(held, name) for held in others)])
+    return value_kinds.union([found, *(_of_other(held, name) for held in others)])
 
 
 def _of_other(type_name: str, attribute: str) -> ValueKind:
@@ -153,10 +155,10 @@ def _of_other(type_name: str, attribute: str) -> ValueKind:
     Raises `ForbiddenError` for any other type.
     """
     if type_name in NUMBERS or type_name in ("dtype", "device", "generator"):
-        return kinds.ValueKind(NUMBERS | {"device", "str"})
+        return value_kinds.ValueKind(NUMBERS | {"device", "str"})
     raise ForbiddenError(f"{attribute!r:.60} is no attribute that a graph may read of {type_name}")
 
 
 def _check_data(what: str, kind: ValueKind) -> None:
     if kind.types & NO_DATA or not kind.types:
-        raise ForbiddenError(f"{what} {kinds.of(*(kind.types & NO_DATA))}")
+        raise ForbiddenError(f"{what} {value_kinds.of(*(kind.types & NO_DATA))}")

@@ -15,7 +15,7 @@ import torch
 from torch.autograd import forward_ad, profiler
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import values
+from torchreel.formats import node_arguments
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import compiled_autograd
 
@@ -179,7 +179,7 @@ def encode_ambient() -> dict[str, Json]:
     """Return the ambient state of this moment."""
     state = {name: get() for name, (get, _) in STATE.items()}
     found = {
-        name: values.encode_value(value)
+        name: node_arguments.encode_value(value)
         for name, value in state.items()
         if name not in _RARE or value != _RARE[name]
     }
@@ -197,7 +197,7 @@ def imposed(ambient: Json) -> Iterator[None]:
     if not isinstance(ambient, Mapping):
         raise UnsupportedError("the checkpoint has no ambient state")
     before = {name: get() for name, (get, _) in STATE.items()}
-    wanted = {name: values.decode_value(tree, _no_leaf) for name, tree in ambient.items()}
+    wanted = {name: node_arguments.decode_value(tree, _no_leaf) for name, tree in ambient.items()}
     try:
         _impose(wanted)
         with (

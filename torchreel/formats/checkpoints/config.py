@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import values
+from torchreel.formats import node_arguments
 from torchreel.patterns import lazy_text
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import configs
@@ -54,7 +54,7 @@ def encode_config() -> list[Json]:
 
 def encode_entry(module: str, key: str, value: object) -> Json:
     """Return one entry, with whether it may be restored without trust."""
-    tree = values.encode_value(value)
+    tree = node_arguments.encode_value(value)
     return {
         "module": module,
         "key": key,
@@ -148,7 +148,7 @@ def patched(
                 continue
             load = (objects or {}).get(f"{module}.{key}")
             try:
-                value = values.decode_value(tree, _no_leaf) if load is None else load()
+                value = node_arguments.decode_value(tree, _no_leaf) if load is None else load()
             except UnsupportedError as error:
                 left.append(f"{module}.{key} ({error})")
                 continue

@@ -23,7 +23,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import names, symbols, values
+from torchreel.formats import names, node_arguments, symbols
 from torchreel.formats.checkpoints import decompositions
 from torchreel.formats.checkpoints.decompositions import Tables
 from torchreel.formats.tensors.encoder import Encoder
@@ -122,7 +122,7 @@ def _encode_spec(spec: Any) -> dict[str, Json]:
 def _encode_argument(argument: Any) -> dict[str, Json]:
     found: dict[str, Json] = {"kind": type(argument).__name__, "name": argument.name}
     if isinstance(argument, signatures.ConstantArgument):
-        found["value"] = values.encode_value(argument.value)
+        found["value"] = node_arguments.encode_value(argument.value)
     return found
 
 
@@ -143,7 +143,7 @@ def _encode_call(call: ModuleCallEntry) -> dict[str, Json]:
 
 def _encode_structure(spec: pytree.TreeSpec) -> Json:
     """Return a structure as one that has zeros for leaves."""
-    return values.encode_value(pytree.tree_unflatten([0] * spec.num_leaves, spec))
+    return node_arguments.encode_value(pytree.tree_unflatten([0] * spec.num_leaves, spec))
 
 
 def decode(
@@ -301,7 +301,7 @@ def _argument(data: Json) -> Any:
         raise UnsupportedError(f"malformed argument of an exported program {data!r:.80}")
     kind, name = str(data.get("kind")), str(data.get("name"))
     if kind == signatures.ConstantArgument.__name__:
-        value: Any = values.decode_value(data.get("value"), _no_leaf)
+        value: Any = node_arguments.decode_value(data.get("value"), _no_leaf)
         return signatures.ConstantArgument(names.check_name(name) if name else name, value)
     if kind not in _ARGUMENTS:
         raise UnsupportedError(f"an exported program takes what is not data: {kind!r:.80}")
@@ -330,7 +330,7 @@ def _call(data: Mapping[str, Json]) -> ModuleCallEntry:
 
 
 def _structure(data: Json) -> pytree.TreeSpec:
-    found = values.decode_value(data, _no_leaf)
+    found = node_arguments.decode_value(data, _no_leaf)
     _check_keys(found)
     return pytree.tree_structure(found)
 

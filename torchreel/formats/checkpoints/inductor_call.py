@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 
 from torchreel.errors import RefusedError
-from torchreel.formats import values
+from torchreel.formats import node_arguments
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.reading.typed import convert
 
@@ -39,7 +39,7 @@ _NAMES = list[Annotated[str, msgspec.Meta(pattern=r"\A\w+\Z")]]
 def encode_arguments(kwargs: Mapping[str, Any]) -> dict[str, Json]:
     """Describe the keyword arguments of a call of `compile_fx_inner`, but for callables."""
     return {
-        key: values.encode_value(_unboxed(key, value))
+        key: node_arguments.encode_value(_unboxed(key, value))
         for key, value in kwargs.items()
         if key in _Arguments.__annotations__
     }
@@ -56,7 +56,7 @@ def _unboxed(key: str, value: Any) -> Any:
 def decode_arguments(described: Json) -> dict[str, object]:
     """Return the described arguments.  Raises RefusedError where one has another type."""
     pairs = described.items() if isinstance(described, Mapping) else ()
-    decoded = {key: values.decode_value(value, _no_leaf) for key, value in pairs}
+    decoded = {key: node_arguments.decode_value(value, _no_leaf) for key, value in pairs}
     return dict(_held(decoded, _Arguments, "an argument of Inductor"))
 
 

@@ -21,8 +21,8 @@ import torch._ops
 
 from torchreel.errors import ForbiddenError, RefusedError
 from torchreel.formats import namespaces, numpy_calls, placements, targets
-from torchreel.formats.allowed import enumerations, functions, kinds, members, strings
-from torchreel.formats.allowed.kinds import ValueKind
+from torchreel.formats.allowed import enumerations, functions, members, strings, value_kinds
+from torchreel.formats.allowed.value_kinds import ValueKind
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import fx
@@ -44,9 +44,9 @@ def check_graph(
     """
     placeholders = graph.placeholders
     if inputs is None or len(inputs) != len(placeholders):
-        given = [kinds.DATA] * len(placeholders)
+        given = [value_kinds.DATA] * len(placeholders)
     else:
-        given = [kinds.of_description(description) for description in inputs]
+        given = [value_kinds.of_description(description) for description in inputs]
     return _Check(graph, given, bool(imports)).run()
 
 
@@ -67,18 +67,18 @@ class _Check:
         return self.known
 
     def _node(self, node: NodeDoc) -> ValueKind:
-        args = [kinds.of_literal(tree, self.known) for tree in _sequence(node.args)]
+        args = [value_kinds.of_literal(tree, self.known) for tree in _sequence(node.args)]
         given = _mapping(node.kwargs)
-        named = {key: kinds.of_literal(tree, self.known) for key, tree in given.items()}
+        named = {key: value_kinds.of_literal(tree, self.known) for key, tree in given.items()}
         match node.op:
             case "placeholder":
                 return next(self._inputs)
             case "output":
-                return kinds.union(args)
+                return value_kinds.union(args)
             case "get_attr":
                 return self._attribute(node)
             case "call_module":
-                _check_operands([*args, *named.values()], kinds.NO_DATA)
+                _check_operands([*args, *named.values()], value_kinds.NO_DATA)
                 return self._body(node.target)
             case "call_method":
                 return self._method(node, args, named)
@@ -88,9 +88,9 @@ class _Check:
 
     def _attribute(self, node: NodeDoc) -> ValueKind:
         if node.target in self.graph.modules:
-            return kinds.of("module")
+            return value_kinds.of("module")
         if node.target in self.graph.attributes:
-            return kinds.of_description(self.graph.attributes[node.target])
+            return value_kinds.of_description(self.graph.attributes[node.target])
         raise ForbiddenError(f"the graph holds no attribute {node.target!r:.60}")
 
     def _body(self, target: str) -> ValueKind:
@@ -100,24 +100,24 @@ class _Check:
             raise ForbiddenError(
                 f"the graph calls the module {target!r:.60}, which has no portable form"
             )
-        known = _Check(body, [kinds.DATA] * len(body.placeholders), self.imports).run()
-        returned = kinds.union(known[node.name] for node in body.nodes if node.op == "output")
-        _check_operands([returned], kinds.NO_DATA)
+        known = _Check(body, [value_kinds.DATA] * len(body.placeholders), self.imports).run()
+        returned = value_kinds.union(known[node.name] for node in body.nodes if node.op == "output")
+        _check_operands([returned], value_kinds.NO_DATA)
         return ValueKind(returned.everything, returned.everything)
 
     def _method(
         self, node: NodeDoc, args: Sequence[ValueKind], named: Mapping[str, ValueKind]
     ) -> ValueKind:
         _check_receiver(node)
-        if args[0] == kinds.MESH and node.target == "__getitem__":
+        if args[0] == value_kinds.MESH and node.target == "__getitem__":
             return _part_of_mesh(node)
         name = members.check_method(node.target, args[0])
-        _check_operands([*args, *named.values()], kinds.NO_DATA)
+        _check_operands([*args, *named.values()], value_kinds.NO_DATA)
         _check_constructor(name, node) if name == "new" else None
         strings.check_method(name, _sequence(node.args), _mapping(node.kwargs))
         enumerations.check_function(name, getattr(torch.Tensor, name, None), args, named)
-        found = kinds.RESULT | kinds.item(args[0])
-        return found | kinds.of("str") if name in members.NAMING else found
+        found = value_kinds.RESULT | value_kinds.item(args[0])
+        return found | value_kinds.of("str") if name in members.NAMING else found
 
     def _function(
         self, node: NodeDoc, args: Sequence[ValueKind], named: Mapping[str, ValueKind]
@@ -127,16 +127,16 @@ class _Check:
         if tag == "hop":
             return self._higher_order(node, every)
         if targets.is_admitted(node.target):
-            return kinds.RESULT
+            return value_kinds.RESULT
         if tag in ("op", "packet"):
-            _check_operands(every, kinds.NO_DATA)
+            _check_operands(every, value_kinds.NO_DATA)
             return self._operator(node, every)
         function = targets.decode_target(node.target)
         if node.target.startswith(numpy_calls.TAG):
-            _check_operands(every, kinds.NO_DATA)
+            _check_operands(every, value_kinds.NO_DATA)
             trees, held = _sequence(node.args), [*named.values()]
             return numpy_calls.check(node.target, trees, given, args, held)
-        denied = kinds.NO_DATA - ({"opaque"} if functions.takes_objects(name) else set())
+        denied = value_kinds.NO_DATA - ({"opaque"} if functions.takes_objects(name) else set())
         _check_operands(every, denied)
         if functions.is_python(name):
             return _python(node, args)
@@ -150,7 +150,7 @@ class _Check:
 
     def _operator(self, node: NodeDoc, every: Sequence[ValueKind]) -> ValueKind:
         if self.imports and namespaces.is_custom(node.target):
-            return kinds.RESULT  # of a module that the user named
+            return value_kinds.RESULT  # of a module that the user named
         operator = targets.decode_target(node.target)
         args, kwargs = _sequence(node.args), _mapping(node.kwargs)
         if isinstance(operator, torch._ops.OpOverload):
@@ -159,12 +159,12 @@ class _Check:
             assert isinstance(operator, torch._ops.OpOverloadPacket)
             schemas = list(operator._schemas.values())
         strings.check_operator(schemas[0].name, args, kwargs)
-        found = kinds.union(map(kinds.of_results, schemas))
+        found = value_kinds.union(map(value_kinds.of_results, schemas))
         if any(schema.is_mutable for schema in schemas):
-            found |= kinds.union(every)  # it gives back what it was given, be it a number
+            found |= value_kinds.union(every)  # it gives back what it was given, be it a number
         given = _by_place(every, [*kwargs])
         enumerations.check_operator(schemas, _by_place([*args, *kwargs.values()], [*kwargs]), given)
-        found |= kinds.union(kind for schema in schemas for kind in _viewed(schema, given))
+        found |= value_kinds.union(kind for schema in schemas for kind in _viewed(schema, given))
         # Of a packet, the overload for texts and dictionaries of TorchScript is never the one.
         return found if len(schemas) == 1 else ValueKind(found.types - {"opaque"} or found.types)
 
@@ -180,9 +180,9 @@ class _Check:
             targets.decode_target(function)
         self._check_handed_on(args, kwargs, every)
         if name == "triton_kernel_wrapper_functional":
-            return kinds.TABLE
+            return value_kinds.TABLE
         bodies = [self._body(target) for target in self._operands(node)]
-        return kinds.DATA | kinds.union(bodies)
+        return value_kinds.DATA | value_kinds.union(bodies)
 
     def _check_handed_on(
         self, args: Sequence[Json], kwargs: Mapping[str, Json], every: Sequence[ValueKind]
@@ -222,9 +222,9 @@ def _python(node: NodeDoc, args: Sequence[ValueKind]) -> ValueKind:
     if node.kwargs:
         raise ForbiddenError(f"{node.target!r} takes no keywords in a graph")
     _check_count(node, trees)
-    if name == "operator.getitem" and args[0] == kinds.MESH:
+    if name == "operator.getitem" and args[0] == value_kinds.MESH:
         return _part_of_mesh(node)
-    if name == "operator.getitem" and args[0] == kinds.TABLE:
+    if name == "operator.getitem" and args[0] == value_kinds.TABLE:
         return _written(trees[1])
     if name in fx.inplace_operators() or name == "builtins.getattr":
         _check_receiver(node)
@@ -236,14 +236,14 @@ def _python(node: NodeDoc, args: Sequence[ValueKind]) -> ValueKind:
         raise ForbiddenError(f"{node.target!r} takes no text, found {text!r:.80}")
     if any(kind.types == {"str"} for kind in args):
         raise ForbiddenError(f"{node.target!r} is called on a text")
-    return kinds.RESULT | kinds.union(map(kinds.item, args))
+    return value_kinds.RESULT | value_kinds.union(map(value_kinds.item, args))
 
 
 def _written(key: Json) -> ValueKind:
     """Return the kind of what a Triton kernel wrote for an argument, which is named by a text."""
     if not isinstance(key, str) or not key.isidentifier():
         raise ForbiddenError(f"an argument of a Triton kernel has a name, found {key!a:.60}")
-    return kinds.TENSOR
+    return value_kinds.TENSOR
 
 
 def _part_of_mesh(node: NodeDoc) -> ValueKind:
@@ -255,7 +255,7 @@ def _part_of_mesh(node: NodeDoc) -> ValueKind:
         raise ForbiddenError(f"a mesh of devices has no part {given!a:.60}")
     for name in listed:
         placements.check_name(name)
-    return kinds.MESH
+    return value_kinds.MESH
 
 
 def _check_receiver(node: NodeDoc) -> None:
@@ -276,9 +276,9 @@ def _check_count(node: NodeDoc, trees: Sequence[Json]) -> None:
 
 
 def _check_operands(operands: Iterable[ValueKind], denied: frozenset[str]) -> None:
-    found = kinds.union(operands).everything & denied
+    found = value_kinds.union(operands).everything & denied
     if found:
-        raise ForbiddenError(f"it is given {kinds.of(*found)}, where only data may stand")
+        raise ForbiddenError(f"it is given {value_kinds.of(*found)}, where only data may stand")
 
 
 def _check_constructor(name: str, node: NodeDoc) -> None:

@@ -1,7 +1,7 @@
 """FX graphs as data, and back.
 
 Lives here: the encoder of a GraphModule, and the decoder into one.  Not here: the data
-(`document`), the form of each kind of argument (`formats.values`), targets (`targets`), metadata
+(`document`), the form of each kind of argument (`node_arguments`), targets (`targets`), metadata
 (`node_meta`), the inputs (`checkpoints`).
 
 A graph is never pickled or re-traced: nodes are created one by one, by the names they had, and
@@ -17,7 +17,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import names, sources, targets, values
+from torchreel.formats import names, node_arguments, sources, targets
 from torchreel.formats.graphs import OPERATORS, SAVE_POLICY, policies
 from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc, mapping_of, unknown_operand
@@ -79,8 +79,8 @@ def _encode_node(node: Node, meta: MetaEncoder) -> NodeDoc:
         node.name,
         node.op,
         targets.encode_target(node.target) if function else str(node.target),
-        [values.encode_value(arg) for arg in node.args],
-        {key: values.encode_value(arg) for key, arg in node.kwargs.items()},
+        [node_arguments.encode_value(arg) for arg in node.args],
+        {key: node_arguments.encode_value(arg) for key, arg in node.kwargs.items()},
         encoded,
     )
 
@@ -155,9 +155,11 @@ class _GraphBuilder:
         return self._constant(name, self.doc.attributes[name])
 
     def _node(self, graph: Graph, doc: NodeDoc) -> None:
-        args: Any = tuple(values.decode_value(arg, self._leaf) for arg in _sequence(doc.args))
+        args: Any = tuple(
+            node_arguments.decode_value(arg, self._leaf) for arg in _sequence(doc.args)
+        )
         kwargs: Any = {
-            names.check_name(k, "keyword"): values.decode_value(v, self._leaf)
+            names.check_name(k, "keyword"): node_arguments.decode_value(v, self._leaf)
             for k, v in mapping_of(doc.kwargs).items()
         }
         name = names.check_identifier(doc.name)

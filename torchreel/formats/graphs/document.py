@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from torchreel.errors import UnsupportedError
+from torchreel.formats.node_arguments import map_tree, node_refs
 from torchreel.formats.tensors.check import check_description
-from torchreel.formats.values import map_tree, node_refs
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json, exact_json, parse_json
 
@@ -219,7 +219,7 @@ class GraphDoc:
     @cached_property
     def _bytes(self) -> bytes:
         # Kept, for a checkpoint and the row of its graph both have them.
-        # A float in it is spelled in hex (`values`).
+        # A float in it is spelled in hex (`node_arguments`).
         return exact_json(self.stored(), sort_keys=True)
 
     @classmethod

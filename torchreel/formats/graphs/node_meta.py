@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import names, records, sources, symbols, targets, values
+from torchreel.formats import descriptors, names, node_arguments, sources, symbols, targets
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.fakes import Decoder
 from torchreel.store.documents.jsontypes import Json
@@ -62,14 +62,14 @@ class MetaEncoder:
         """Return any other key: fake values by description, the rest as a tagged tree."""
         if fx.holds_tensors(value):
             return {"described": _describe_nested(self.encoder, value)}
-        return values.encode_value(value)
+        return node_arguments.encode_value(value)
 
 
 def _describe_nested(encoder: Encoder, value: object) -> Json:
     """Like `Encoder.describe`, through lists, tuples and dicts."""
     if isinstance(value, Mapping):
         rows: list[Json] = [
-            [values.encode_value(k), _describe_nested(encoder, v)] for k, v in value.items()
+            [node_arguments.encode_value(k), _describe_nested(encoder, v)] for k, v in value.items()
         ]
         return {"k": "dict", "items": rows}
     if type(value) in (list, tuple):
@@ -92,7 +92,7 @@ def _encode_module_stack(self: MetaEncoder, stack: Any) -> Json:
     known = tuple((key, path, cls) for key, (path, cls) in stack.items())
     if known not in self._module_stacks:
         self._module_stacks[known] = [
-            [self.number("module", key), values.encode_value(path), _class_name(cls)]
+            [self.number("module", key), node_arguments.encode_value(path), _class_name(cls)]
             for key, path, cls in known
         ]
     return self._module_stacks[known]
@@ -119,7 +119,7 @@ def _encode_origin(self: MetaEncoder, origin: Mapping[str, Any]) -> Json:
 
 def _encode_bindings(self: MetaEncoder, bindings: Any) -> Json:
     return [
-        [symbols.encode_expr(symbol), records.encode_record(path)]
+        [symbols.encode_expr(symbol), descriptors.encode_record(path)]
         for symbol, path in (bindings or {}).items()
     ]
 
@@ -145,7 +145,7 @@ def _without_storage_size(description: Json) -> Json:
 
 
 def _encode_description(self: MetaEncoder, value: object) -> Json:
-    return records.encode_record(value)
+    return descriptors.encode_record(value)
 
 
 def _encode_sequence(self: MetaEncoder, value: object) -> Json:
@@ -196,12 +196,14 @@ class MetaDecoder:
             return codec(self, data)
         if isinstance(data, Mapping) and set(data) == {"described"}:
             return self._described(data["described"])
-        return values.decode_value(data, self._leaf)
+        return node_arguments.decode_value(data, self._leaf)
 
     def _described(self, data: Any) -> object:
         kind, items = data.get("k"), data.get("items")
         if kind == "dict":
-            return {values.decode_value(k, self._leaf): self._described(v) for k, v in items}
+            return {
+                node_arguments.decode_value(k, self._leaf): self._described(v) for k, v in items
+            }
         if kind in ("list", "tuple") and "items" in data:
             inner = [self._described(item) for item in items]
             return inner if kind == "list" else tuple(inner)
@@ -236,7 +238,7 @@ def _decode_class(data: Json) -> object:
 
 def _decode_module_stack(self: MetaDecoder, data: Any) -> object:
     return {
-        str(number): (values.decode_value(path, self._leaf), _decode_class(cls))
+        str(number): (node_arguments.decode_value(path, self._leaf), _decode_class(cls))
         for number, path, cls in data
     }
 
@@ -251,7 +253,7 @@ def _decode_from_node(self: MetaDecoder, data: Any) -> object:
 
 def _decode_bindings(self: MetaDecoder, data: Any) -> object:
     return {
-        symbols.decode_expr(symbol, self.decoder.table): records.decode_path(path)
+        symbols.decode_expr(symbol, self.decoder.table): descriptors.decode_path(path)
         for symbol, path in data
     }
 
@@ -261,7 +263,7 @@ def _decode_fake(self: MetaDecoder, data: Json) -> object:
 
 
 def _decode_description(self: MetaDecoder, data: Json) -> object:
-    return records.decode_record(data)
+    return descriptors.decode_record(data)
 
 
 _DECODERS: dict[str, Callable[[MetaDecoder, Any], object]] = {

@@ -13,7 +13,7 @@ import torch
 import torch._ops
 from torch.fx import GraphModule, Node
 
-from torchreel.formats import namespaces, symbols, values
+from torchreel.formats import namespaces, node_arguments, symbols
 from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.tensors.encoder import Encoder
@@ -108,7 +108,7 @@ class _Call:
             return {"value": self.value(_value(value))}
         if isinstance(value, (list, tuple)):
             return {"list": [self.argument(item) for item in value]}
-        return {"literal": values.encode_value(value)}
+        return {"literal": node_arguments.encode_value(value)}
 
     def value(self, value: object) -> Json:
         """Return the description of a value, with the numbers of its tensor object and storage."""

@@ -17,7 +17,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import symbols, values
+from torchreel.formats import node_arguments, symbols
 from torchreel.store.documents.jsontypes import Json
 
 _DYNAMIC = 1
@@ -121,7 +121,7 @@ def _likeness(given: Json, live: object) -> int:
         if len(recorded.size) != live.dim():
             return 0
         return 1 + (_spelled(live.shape) == tuple(map(str, recorded.size)))
-    return 2 * ("literal" in given and values.encode_value(live) == given["literal"])
+    return 2 * ("literal" in given and node_arguments.encode_value(live) == given["literal"])
 
 
 def _spelled(sizes: Sequence[object]) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ class OperatorAnswer:
         if kind == "symint":
             return self.number(data.get("expr"))
         if kind in ("int", "bool", "float", "NoneType"):
-            return values.decode_value(data.get("v"), _no_leaf)
+            return node_arguments.decode_value(data.get("v"), _no_leaf)
         raise UnsupportedError(f"no stand-in of an operator answers with {kind!r:.40}")
 
     def _keep(self, recorded: Tensor, live: torch.Tensor) -> None:
@@ -309,7 +309,7 @@ class _Names(dict[str, sympy.Symbol]):
 
 
 def _dtype(recorded: Tensor) -> torch.dtype:
-    return cast(torch.dtype, values.torch_constant("dtype", recorded.dtype))
+    return cast(torch.dtype, node_arguments.torch_constant("dtype", recorded.dtype))
 
 
 def _itemsize(recorded: Tensor) -> int:

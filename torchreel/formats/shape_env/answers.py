@@ -20,7 +20,7 @@ from typing import Any
 import sympy
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import symbols, values
+from torchreel.formats import node_arguments, symbols
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import shapes
 from torchreel.torch_compat.shapes import ShapeEnv
@@ -44,7 +44,7 @@ def encode(env: ShapeEnv) -> dict[str, Json]:
 def _answers(env: ShapeEnv) -> Iterator[Json]:
     for (expr, *rest), answer in _asked(shapes.evaluation_cache(), env):
         if _is_portable((expr, answer)) and all(_is_scalar(value) for value in rest):
-            settings = [values.encode_value(value) for value in rest]
+            settings = [node_arguments.encode_value(value) for value in rest]
             yield [symbols.encode_expr(expr), settings, symbols.encode_expr(answer)]
 
 
@@ -116,7 +116,7 @@ def _read_answers(data: Mapping[str, Json], table: Table) -> Iterator[tuple[Ques
     for row in _list(data, "answers"):
         if not isinstance(row, list) or len(row) != 3 or not isinstance(row[1], list):
             raise UnsupportedError(f"malformed answer of a ShapeEnv: {row!r:.80}")
-        settings = (values.decode_value(value, _no_leaf) for value in row[1])
+        settings = (node_arguments.decode_value(value, _no_leaf) for value in row[1])
         question = symbols.decode_expr(row[0], table), *settings
         yield question, symbols.decode_expr(row[2], table)
 

@@ -15,7 +15,7 @@ from typing import Any
 from torchreel.errors import UnsupportedError
 from torchreel.formats import symbols
 from torchreel.formats.deferred_values import DeferredValue
-from torchreel.formats.records import encode_record
+from torchreel.formats.descriptors import encode_record
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.shape_env.snapshots import STATE, Table
 from torchreel.store.documents.jsontypes import Json

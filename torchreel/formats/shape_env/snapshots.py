@@ -17,7 +17,7 @@ import sympy
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import sources, symbols, values
+from torchreel.formats import node_arguments, sources, symbols
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import shapes
 from torchreel.torch_compat.dynamo import Source
@@ -40,7 +40,7 @@ def _name(symbol: sympy.Symbol) -> Json:
 
 def _scalar(value: Any) -> Json:
     return (
-        values.encode_value(value)
+        node_arguments.encode_value(value)
         if not isinstance(value, sympy.Basic)
         else [symbols.encode_expr(value)]
     )  # a list marks a SymPy number: hints keep their type
@@ -49,7 +49,7 @@ def _scalar(value: Any) -> Json:
 def _unscalar(data: Json, table: Table) -> Any:
     if isinstance(data, list):
         return symbols.decode_expr(data[0], table)
-    return values.decode_value(data, _no_leaf)
+    return node_arguments.decode_value(data, _no_leaf)
 
 
 def _key(value: Any) -> Json:
@@ -91,11 +91,11 @@ def _decode_source(data: Any, table: Table) -> Any:
 
 
 def _plain(value: Any) -> Json:
-    return values.encode_value(value)
+    return node_arguments.encode_value(value)
 
 
 def _unplain(data: Any, table: Table) -> Any:
-    return values.decode_value(data, _no_leaf)
+    return node_arguments.decode_value(data, _no_leaf)
 
 
 def _unname(data: Json, table: Table) -> sympy.Symbol:

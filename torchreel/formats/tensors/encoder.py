@@ -16,7 +16,7 @@ from functools import cache
 
 import torch
 
-from torchreel.formats import symbols, values
+from torchreel.formats import node_arguments, symbols
 from torchreel.formats.tensors import meshes, sparse
 from torchreel.formats.tensors.fields import INFERENCE, SEQUENCES
 from torchreel.store.documents.jsontypes import Json
@@ -50,12 +50,13 @@ class Encoder:
             items = [self.describe(item) for item in value]  # type: ignore[attr-defined]
             return {"k": SEQUENCES[type(value)], "items": items}
         if value is None or isinstance(value, (bool, int, float, str)):
-            return {"k": type(value).__name__, "v": values.encode_value(value)}
+            return {"k": type(value).__name__, "v": node_arguments.encode_value(value)}
         if isinstance(value, torch.Generator):
             return {"k": "generator", "device": str(value.device)}
         if (mesh := distributed.mesh_of(value)) is not None:
             return {**meshes.describe(mesh), **({"fake": True} if mesh is not value else {})}
-        return {"k": "opaque", **values.opaque(value, "no description for this type")["opaque"]}  # type: ignore[dict-item]
+        why = node_arguments.opaque(value, "no description for this type")["opaque"]
+        return {"k": "opaque", **why}  # type: ignore[dict-item]
 
     def _tensor(self, tensor: torch.Tensor, literal: bool) -> Json:
         if fake_tensors.is_functorch_wrapper(tensor):
@@ -113,7 +114,7 @@ class Encoder:
             "stride": _sizes(tensor.stride()),
             "type": f"{type(tensor).__module__}.{type(tensor).__qualname__}",
             "inner": inner,
-            "context": values.encode_value(context),
+            "context": node_arguments.encode_value(context),
         }
 
 
@@ -196,7 +197,7 @@ def _symbolic(value: torch.SymInt | torch.SymFloat | torch.SymBool) -> Json:
     description: dict[str, Json] = {
         "k": kind,
         "expr": symbols.encode_expr(expr),
-        "hint": values.encode_value(hint) if isinstance(hint, (bool, int, float)) else None,
+        "hint": node_arguments.encode_value(hint) if isinstance(hint, (bool, int, float)) else None,
     }
     before = shapes.unreplaced(node)
     # A symbol that was specialised: it goes on by its own name in what is traced later.
@@ -219,4 +220,4 @@ def _flags(tensor: torch.Tensor) -> list[str]:
 def _literal(tensor: torch.Tensor) -> dict[str, Json]:
     if tensor.numel() > MAX_LITERAL or tensor.device.type != "cpu":
         return {}
-    return {"data": values.encode_value(tensor.detach().tolist())}
+    return {"data": node_arguments.encode_value(tensor.detach().tolist())}

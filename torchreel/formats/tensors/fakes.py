@@ -13,7 +13,7 @@ import sympy
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import symbols, values
+from torchreel.formats import node_arguments, symbols
 from torchreel.formats.tensors import meshes, subclasses
 from torchreel.formats.tensors.fields import (
     SEQUENCES,
@@ -102,7 +102,7 @@ class Decoder:
         if kind in _BUILDERS:
             return _BUILDERS[kind]([self.fake(item) for item in list_of(description.get("items"))])
         if kind in ("int", "bool", "float", "str", "NoneType"):
-            return values.decode_value(description.get("v"), no_leaf)
+            return node_arguments.decode_value(description.get("v"), no_leaf)
         if kind == "generator":
             return torch.Generator(str(description.get("device", "cpu")))
         if kind == meshes.KIND:
@@ -127,7 +127,7 @@ class Decoder:
     def _subclass(self, description: Mapping[str, Json]) -> torch.Tensor:
         inner = each_of(inner_of(description), self.fake, self._objects)
         size, stride, _ = self._layout(description)
-        context = values.decode_value(description.get("context"), self._number_of_context)
+        context = node_arguments.decode_value(description.get("context"), self._number_of_context)
         with self.mode, shapes.suppress_guards(self.env), torch.no_grad():
             whole = subclasses.unflatten(str(description["type"]), inner, context, size, stride)
         made = self._autograd(whole, {**description, "parameter": False})

@@ -14,7 +14,7 @@ import torch
 from torch.fx.immutable_collections import immutable_list
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import values
+from torchreel.formats import node_arguments
 from torchreel.store.documents.jsontypes import Json
 
 INFERENCE = "inference"
@@ -46,8 +46,8 @@ def list_of(data: Json) -> list[Json]:
 def options_of(description: Mapping[str, Json]) -> dict[str, object]:
     """Return dtype and device, as keywords of a factory function of torch."""
     return {
-        "dtype": values.torch_constant("dtype", description.get("dtype")),
-        "device": values._device(description.get("device")),
+        "dtype": node_arguments.torch_constant("dtype", description.get("dtype")),
+        "device": node_arguments._device(description.get("device")),
     }
 
 
@@ -107,7 +107,7 @@ def each_of(
 
 def itemsize_of(description: Mapping[str, Json]) -> int:
     """Return the bytes of one element."""
-    dtype = values.torch_constant("dtype", description.get("dtype"))
+    dtype = node_arguments.torch_constant("dtype", description.get("dtype"))
     assert isinstance(dtype, torch.dtype)
     return dtype.itemsize
 

@@ -1,7 +1,7 @@
 """Meshes of devices as data: an input of a graph of distributed tensors, or part of such a tensor.
 
-Lives here: the description of a mesh, and the mesh of one.  Not here: placements (`values`), the
-process groups that it needs (`torch_compat.distributed`).
+Lives here: the description of a mesh, and the mesh of one.  Not here: placements
+(`node_arguments`), the process groups that it needs (`torch_compat.distributed`).
 
 A mesh is described by the devices' ranks, the names of its dimensions and of their groups, and the
 mesh that it was cut out of.  Equal descriptions are one mesh.  `fake` says that torch's stand-in
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import placements, values
+from torchreel.formats import node_arguments, placements
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 from torchreel.torch_compat import distributed, fake_tensors
 
@@ -35,7 +35,7 @@ def describe(mesh: Any) -> dict[str, Json]:
             return _described(mesh)
     except (AssertionError, RuntimeError) as error:
         reason = f"its ranks are not known here: {type(error).__name__}"
-        return {"k": "opaque", **values.opaque(mesh, reason)["opaque"]}  # type: ignore[dict-item]
+        return {"k": "opaque", **node_arguments.opaque(mesh, reason)["opaque"]}  # type: ignore[dict-item]
 
 
 def _described(mesh: Any) -> dict[str, Json]:

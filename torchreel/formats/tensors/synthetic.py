@@ -14,7 +14,7 @@ import sympy
 import torch
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats import symbols, values
+from torchreel.formats import node_arguments, symbols
 from torchreel.formats.tensors import meshes, sparse, subclasses, view_bases
 from torchreel.formats.tensors.fields import (
     SYMBOLIC,
@@ -140,7 +140,7 @@ class _Synthesis:
             expr = symbols.decode_expr(description.get("expr"), self.table)
             return evaluate_hint(expr, python, self.hints)
         if kind in ("int", "bool", "float", "str", "NoneType"):
-            return values.decode_value(description.get("v"), no_leaf)
+            return node_arguments.decode_value(description.get("v"), no_leaf)
         if kind == "generator":
             return torch.Generator(str(description.get("device", "cpu"))).manual_seed(0)
         if kind == meshes.KIND:
@@ -157,7 +157,7 @@ class _Synthesis:
             return self._sparse(description)
         options = options_of(description)
         if "data" in description:
-            data = values.decode_value(description["data"], no_leaf)
+            data = node_arguments.decode_value(description["data"], no_leaf)
             return torch.tensor(data, **options)  # type: ignore[arg-type]
         size = [self._int(item) for item in list_of(description.get("size"))]
         flags = list_of(description.get("flags") or [])
@@ -219,7 +219,7 @@ class _Synthesis:
         inner = each_of(inner_of(description), self.value, self._objects)
         size = [self._int(item) for item in list_of(description.get("size"))]
         stride = [self._int(item) for item in list_of(description.get("stride"))]
-        context = values.decode_value(description.get("context"), self._number_of_context)
+        context = node_arguments.decode_value(description.get("context"), self._number_of_context)
         with torch.no_grad():
             whole = subclasses.unflatten(str(description["type"]), inner, context, size, stride)
         return with_autograd(whole, description)

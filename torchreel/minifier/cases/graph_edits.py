@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
-from torchreel.formats.values import node_refs
+from torchreel.formats.node_arguments import node_refs
 from torchreel.minifier.cases.canonical_text import memoized
 from torchreel.minifier.cases.descriptions import as_input, as_list
 from torchreel.minifier.cases.side_effects import is_effectful

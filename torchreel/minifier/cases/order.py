@@ -32,8 +32,8 @@ from torchreel.minifier.cases.canonical_text import key_of, memoized, memoized_b
 from torchreel.minifier.cases.case import BACKENDS, HARNESSES, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
 from torchreel.minifier.cases.graph_edits import output_items
-from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.literals import dtype_rank, leaves, weight
+from torchreel.minifier.cases.protocol import AnyCase, Key
 from torchreel.minifier.cases.side_effects import written_operand
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.cases.source_order import source_key

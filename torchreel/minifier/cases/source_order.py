@@ -13,7 +13,7 @@ import ast
 import math
 from collections.abc import Iterator
 
-from torchreel.minifier.cases.kinds import Key
+from torchreel.minifier.cases.protocol import Key
 from torchreel.minifier.cases.source_case import SourceCase
 
 # Larger than this, numbers are all alike: a sum has to stay a number that sqlite could hold.

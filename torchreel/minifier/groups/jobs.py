@@ -14,7 +14,7 @@ from typing import Literal
 
 from torchreel.errors import DamagedStore, StoreError, TorchreelError, UntrustedError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.repro import FORMATS, ExportOptions, export

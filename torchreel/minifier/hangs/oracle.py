@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.hangs.growth import Growth
 from torchreel.minifier.hangs.presumed_to_end import EndedCases
 from torchreel.minifier.hangs.stacks import shared

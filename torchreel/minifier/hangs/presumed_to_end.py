@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 
 # So many kinds of cases with one number of calls have to end before all of them are said to.
 _KINDS = 3

@@ -14,7 +14,7 @@ from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.minifier.accuracy.inputs import with_larger_integers, with_positive_inputs
 from torchreel.minifier.accuracy.wrong_results import wrong_programs
 from torchreel.minifier.cases.case import Case, Harness
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.initial_cases.interestingness import interestingness_cases
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.frame_programs import programs

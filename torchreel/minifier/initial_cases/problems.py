@@ -28,7 +28,7 @@ from torchreel.minifier.accuracy.wrong_results import (
     find_in_program,
 )
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.initial_cases.interestingness import (
     interestingness_cases,

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from torchreel.errors import UnsupportedError
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.options import RunLimits
 from torchreel.minifier.oracle.command import CANNOT_JUDGE, INTERESTING, CommandResult, run_command
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle

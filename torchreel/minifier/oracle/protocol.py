@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from torchreel.minifier.cases.kinds import AnyCase, case_from_json
+from torchreel.minifier.cases.protocol import AnyCase, case_from_json
 from torchreel.minifier.results.verdicts import OracleReport, Verdict
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 from torchreel.store.failures.signature import Signature

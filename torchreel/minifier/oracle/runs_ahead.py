@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.oracle.protocol import Task, TaskResult
 

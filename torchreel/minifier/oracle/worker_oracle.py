@@ -27,7 +27,7 @@ from typing import Self
 import torchreel
 from torchreel import sandbox
 from torchreel.errors import MinifyError, UsageError
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.options import MinifyOptions, RunLimits
 from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.oracle.job_slots import JobSlot

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
-from torchreel.formats.values import map_tree
+from torchreel.formats.node_arguments import map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_input
 from torchreel.minifier.cases.graph_edits import output_items, pruned, references, shaped_like

@@ -16,8 +16,8 @@ from pathlib import Path
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
 from torchreel.minifier.bisect import Bisection
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.repro.check import HERE, CheckResult, Interpreter, check

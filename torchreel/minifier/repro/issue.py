@@ -16,7 +16,7 @@ from torchreel.escaping.markdown import Markdown, environment
 from torchreel.escaping.shell import with_variables
 from torchreel.minifier.bisect.results import Bisection
 from torchreel.minifier.bisect.steps import BisectStep
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.repro.check import CheckResult
 from torchreel.minifier.repro.story import FailureSummary, headline, title

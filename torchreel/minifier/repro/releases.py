@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torchreel.errors import EnvironmentFailed, UnsupportedError
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.repro import ExportOptions, best_form
 from torchreel.minifier.repro.check import HERE, CheckResult, Interpreter, check

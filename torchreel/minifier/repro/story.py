@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from torchreel.errors import UsageError
 from torchreel.minifier.bisect.results import Bisection
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.options import MinifyOptions

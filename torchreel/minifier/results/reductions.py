@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from torchreel.errors import BudgetSpent, MinifyError
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.results.verdicts import Verdict
 from torchreel.store.failures.signature import Signature

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_identifier
-from torchreel.formats import names, numpy_calls, targets, values
+from torchreel.formats import names, node_arguments, numpy_calls, targets
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
-from torchreel.formats.values import map_tree
+from torchreel.formats.node_arguments import map_tree
 from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
 from torchreel.minifier.cases.graph_edits import users_of
 from torchreel.minifier.cases.side_effects import is_effectful
@@ -367,7 +367,7 @@ def check_arguments(node: NodeDoc) -> None:
 
     trees: Sequence[Json] = [*as_list(node.args), *as_object(node.kwargs).values()]
     for tree in trees:
-        values.decode_value(_without_keys(tree), leaf)
+        node_arguments.decode_value(_without_keys(tree), leaf)
 
 
 def _without_keys(tree: Json) -> Json:

@@ -13,7 +13,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import literal
-from torchreel.formats import symbols, values
+from torchreel.formats import node_arguments, symbols
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.tensors import meshes, sparse, view_bases
@@ -270,7 +270,7 @@ class InputLines:
 
 
 def _torch_dtype(description: Mapping[str, Json]) -> torch.dtype:
-    dtype = values.torch_constant("dtype", description.get("dtype"))
+    dtype = node_arguments.torch_constant("dtype", description.get("dtype"))
     assert isinstance(dtype, torch.dtype), "torch_constant found it"
     return dtype
 

@@ -21,7 +21,7 @@ from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.resizing import resized_checkpoints
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.oracle.predicates import Predicate, parse_predicate

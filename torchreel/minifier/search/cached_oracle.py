@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchreel.errors import BudgetSpent
-from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
+from torchreel.minifier.cases.protocol import AnyCase, Key
 from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.interface import Ahead, Oracle, ParallelOracle
 from torchreel.minifier.results.reductions import OtherFailure

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
+from torchreel.minifier.cases.protocol import AnyCase, Key
 from torchreel.minifier.passes import Pass, Tier
 from torchreel.minifier.search.data_flow import data_flow
 from torchreel.minifier.search.reachability import can_reach

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.canonical_text import memoized
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 
 
 def data_flow(case: AnyCase) -> int | None:

@@ -14,7 +14,7 @@ from functools import partial
 from torchreel.errors import NotReproduced, StoreError, UnsupportedError
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.options import Budget

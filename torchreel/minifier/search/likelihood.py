@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.passes.base import Pass
 from torchreel.minifier.search.course import Course
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from torchreel.minifier.cases.kinds import AnyCase
 from torchreel.minifier.cases.order import sort_key
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.passes import Edit, Pass
 from torchreel.minifier.search.course import Course
 from torchreel.minifier.search.likelihood import Likelihood

@@ -18,8 +18,8 @@ from typing import Literal
 from torchreel.errors import BudgetSpent
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.kinds import AnyCase, Key
 from torchreel.minifier.cases.order import sort_key
+from torchreel.minifier.cases.protocol import AnyCase, Key
 from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.hangs.proof import Accepted
 from torchreel.minifier.options import Budget

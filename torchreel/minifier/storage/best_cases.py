@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from torchreel.errors import DamagedStore
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.storage.stored_cases import read_case
 from torchreel.store import Store, queries
 from torchreel.store.records import Failure, Reduction

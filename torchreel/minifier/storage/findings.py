@@ -11,7 +11,7 @@ from typing import Literal
 
 from sqlalchemy import select
 
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json

@@ -16,7 +16,7 @@ from sqlalchemy import Row, select
 
 from torchreel.errors import DamagedStore, StoreError
 from torchreel.minifier.cases.descriptions import as_list
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.results.verdicts import OracleReport, Verdict
 from torchreel.minifier.storage.stored_cases import read_case
 from torchreel.store import schema

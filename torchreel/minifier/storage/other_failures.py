@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchreel.errors import DamagedStore, UntrustedError, UsageError
-from torchreel.minifier.cases.kinds import AnyCase
+from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries
 from torchreel.store.database import Store

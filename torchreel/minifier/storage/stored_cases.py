@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from torchreel.errors import DamagedStore, UnsupportedError
-from torchreel.minifier.cases.kinds import AnyCase, case_from_bytes
+from torchreel.minifier.cases.protocol import AnyCase, case_from_bytes
 from torchreel.store import Store, schema
 
 

@@ -238,18 +238,18 @@ class Redactor:
 
     def _learn_inputs_of(self, data: bytes) -> None:
         """Learn a text that an exported program is given, under the name of a secret."""
-        from torchreel.formats.graphs import vocabulary
+        from torchreel.formats.graphs import public_texts
 
         with suppress(ValueError):
-            inputs = vocabulary.text_inputs(orjson.loads(data))
+            inputs = public_texts.text_inputs(orjson.loads(data))
             self.learn(text for name, text in inputs if SECRET_NAME.search(name))
 
     def keep_words_of(self, data: bytes) -> None:
         """Keep the words that the compiler needs of a graph document, in any context."""
-        from torchreel.formats.graphs import vocabulary
+        from torchreel.formats.graphs import public_texts
 
         with suppress(ValueError):
-            words = vocabulary.words(data, orjson.loads(data))
+            words = public_texts.words(data, orjson.loads(data))
             cleared = self._known.clear(words)
             if self.is_strict:
                 self.strict.clear(words)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from torchreel.patterns import lazy_text
-from torchreel.recorder.redaction import documents, strict_text, vocabulary
+from torchreel.recorder.redaction import documents, strict_text, words_of_torch
 from torchreel.recorder.redaction.known.values import KnownValues, Where
 from torchreel.recorder.redaction.level import REDACTED
 
@@ -101,7 +101,7 @@ class Strict:
         words.
         """
         if isinstance(value, str):
-            if vocabulary.words_of(module).issuperset(re.findall(r"\w+", value)):
+            if words_of_torch.words_of(module).issuperset(re.findall(r"\w+", value)):
                 return value
             self._settings.add(value)
             return _MARK
@@ -177,14 +177,14 @@ class _Walk:
 
     def _node(self, node: Mapping[str, Any], numbers: bool) -> dict[str, Any]:
         """Return a node, redacted: all text in a call of an operator of the program goes."""
-        from torchreel.formats.graphs import vocabulary
+        from torchreel.formats.graphs import public_texts
 
         found = {
             name: item if name in ("args", "kwargs") else self._value(item, name, numbers)
             for name, item in node.items()
         }
         target = str(node["target"])
-        if node["op"] == "call_function" and not vocabulary.computes(target):
+        if node["op"] == "call_function" and not public_texts.computes(target):
             found["args"] = [_argument(item) for item in node["args"]]
             kwargs = node.get("kwargs") or {}
             found["kwargs"] = {name: _argument(item) for name, item in kwargs.items()}

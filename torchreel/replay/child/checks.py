@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
-from torchreel.formats import values
+from torchreel.formats import node_arguments
 from torchreel.formats.checkpoints import config as portable_config
 from torchreel.torch_compat import configs
 
@@ -34,7 +34,7 @@ def check_config(changed: Sequence[tuple[str, Any]], *, trust: bool) -> None:
             raise UntrustedError(
                 f"the config entry {name} names a command, a path or code: add --trust to set it"
             )
-        _check_type(name, entry.default, values.decode_value(tree, _no_leaf))
+        _check_type(name, entry.default, node_arguments.decode_value(tree, _no_leaf))
 
 
 def check_devices(names: Sequence[str]) -> None:

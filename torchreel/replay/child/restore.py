@@ -19,7 +19,7 @@ import torch
 from torch.fx import GraphModule
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.formats import names, placements, sources, symbols, values
+from torchreel.formats import names, node_arguments, placements, sources, symbols
 from torchreel.formats.checkpoints import ambient, config, exported_programs
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.inductor_call import decode_arguments, decode_graph_name
@@ -329,7 +329,7 @@ def options_of(doc: CheckpointDoc, *, trust: bool = False) -> dict[str, object]:
     for entry in kept:
         key, tree = str(entry["key"]), entry["value"]  # type: ignore[call-overload,index]
         load = loaders.get(f"{objects.OPTION}{key}")
-        found[key] = values.decode_value(tree, _no_leaf) if load is None else load()
+        found[key] = node_arguments.decode_value(tree, _no_leaf) if load is None else load()
     return found
 
 

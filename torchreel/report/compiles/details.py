@@ -25,9 +25,9 @@ from torchreel.events.output_graph import SubgraphCompile
 from torchreel.report.compiles.exports import export_issues
 from torchreel.report.compiles.graphs import content_of, read_graph, sequence_numbers
 from torchreel.report.compiles.kernels import kernel_calls
-from torchreel.report.compiles.records import records_of
 from torchreel.report.compiles.rows import KINDS
 from torchreel.report.compiles.stories import guards_of, line_of, moments_of, stories_of, symbols_of
+from torchreel.report.compiles.trace_records import records_of
 from torchreel.report.document import (
     CacheAnswer,
     CodeAt,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchreel.errors import DamagedStore
 from torchreel.sharing.audit import rules
-from torchreel.sharing.audit.kinds import kind_of
+from torchreel.sharing.audit.finding_kinds import kind_of
 from torchreel.sharing.audit.leftovers import leftovers
 from torchreel.sharing.audit.walk import Leaf, leaves
 from torchreel.store import Store

@@ -2,7 +2,7 @@
 
 Lives here: one question, may this value stand at this place? Whatever no rule allows is a finding;
 so a table, a key or a kind of blob that nobody thought of is one. Not here: what a finding is of
-(`kinds`), where the values come from (`walk`).
+(`finding_kinds`), where the values come from (`walk`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import torchreel
-from torchreel.sharing import vocabulary
+from torchreel.sharing import words_of_torch
 from torchreel.sharing.audit.walk import KEY, LINE, Leaf
 from torchreel.sharing.pseudonyms import FORM
 
@@ -125,7 +125,7 @@ def _is_word(place: Sequence[str], text: str) -> bool:
         named = tagged or place[-1].startswith("target")
         return (
             (named and all(map(_is_known, text.split("."))))
-            or text in vocabulary.options()
+            or text in words_of_torch.options()
             or _is_equation(text)
         )
     return len(text) < 200 and bool(text) and all(map(_is_known, text.replace(":", ".").split(".")))
@@ -163,7 +163,7 @@ def _is_known(part: str) -> bool:
     """Return True for a word of torch, Python or torchreel, or a number."""
     if FORM.fullmatch(part) or part.isdigit():
         return True
-    return part in vocabulary.words().names or part in own_words() or hasattr(builtins, part)
+    return part in words_of_torch.words().names or part in own_words() or hasattr(builtins, part)
 
 
 def _is_of_torch(text: str) -> bool:
@@ -173,7 +173,7 @@ def _is_of_torch(text: str) -> bool:
 
 def unknown_words(text: str) -> list[str]:
     """Return the words of a text that are neither torch's nor pseudonyms."""
-    said = vocabulary.words().words
+    said = words_of_torch.words().words
     return [
         word
         for word in _WORD.findall(text)
@@ -236,7 +236,7 @@ def float_of(text: str) -> float:
 @cache
 def own_words() -> frozenset[str]:
     """Return the names and one-word texts in torchreel's own modules."""
-    return vocabulary.names_below(Path(torchreel.__file__).parent)
+    return words_of_torch.names_below(Path(torchreel.__file__).parent)
 
 
 @cache

@@ -11,7 +11,7 @@ import torch
 
 from torchreel.errors import RefusedError
 from torchreel.formats import targets
-from torchreel.sharing import vocabulary
+from torchreel.sharing import words_of_torch
 from torchreel.sharing.constructed.scalars import (
     Symbols,
     constant_of,
@@ -77,7 +77,7 @@ class CallArguments:
             return {"fn": self._target(str(data))}
         if kind == "ellipsis":
             return {"ellipsis": True}
-        if kind == "CheckpointPolicy" and data in vocabulary.words().names:
+        if kind == "CheckpointPolicy" and data in words_of_torch.words().names:
             return {kind: data}
         if kind == "sym" and isinstance(data, Mapping) and data.get("type") in _SYMBOLIC:
             expr = self.symbols.expression(data.get("expr"))
@@ -96,7 +96,7 @@ class CallArguments:
 
     def _text(self, text: str) -> str:
         """Return a text that is an option of torch's; any other gets a pseudonym."""
-        return text if text in vocabulary.options() else self.pseudonyms.of("t", text)
+        return text if text in words_of_torch.options() else self.pseudonyms.of("t", text)
 
 
 def equation(text: str) -> str:
@@ -126,7 +126,7 @@ def target_of_torch(text: str) -> str:
 
 def keyword(name: str) -> str:
     """Return the name of a parameter that a function of torch has."""
-    if not name.isidentifier() or name not in vocabulary.words().names | _schema_names():
+    if not name.isidentifier() or name not in words_of_torch.words().names | _schema_names():
         raise refused("the keyword", name)
     return name
 

@@ -146,9 +146,9 @@ class Descriptions:
 
 
 def _attribute(data: Json) -> Json:
-    from torchreel.sharing import vocabulary
+    from torchreel.sharing import words_of_torch
 
-    if not isinstance(data, str) or data not in vocabulary.words().names:
+    if not isinstance(data, str) or data not in words_of_torch.words().names:
         raise refused("the key", data)
     return data
 

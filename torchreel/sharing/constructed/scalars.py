@@ -100,7 +100,7 @@ def number_of(data: Json) -> Json:
 
 def constant_of(kind: str, data: Json) -> str:
     """Return the name of a dtype, layout or memory format that torch has."""
-    from torchreel.formats.values import torch_constant
+    from torchreel.formats.node_arguments import torch_constant
 
     if not isinstance(data, str) or not CONSTANT.fullmatch(data):
         raise refused(f"the {kind}", data)

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Table, select
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import parse_json
-from torchreel.store.failures.kinds import FailureKind
+from torchreel.store.failures.failure_kinds import FailureKind
 from torchreel.store.failures.signature import Signature
 from torchreel.store.sending.origins import identity
 from torchreel.store.sending.rows import Values, check_references, read_rows, texts

@@ -14,7 +14,7 @@ from torchreel.errors import DamagedStore, LockedStore, StoreError, UnreadableSo
 from torchreel.store import queries, schema
 from torchreel.store.copying import reading
 from torchreel.store.database import Store
-from torchreel.store.failures.kinds import FailureKind
+from torchreel.store.failures.failure_kinds import FailureKind
 from torchreel.store.post_mortem import settle
 from torchreel.store.sending import origins
 from torchreel.store.sending.blobs_asked_again import send_wanted

@@ -1,7 +1,7 @@
 """Recordings as a directory that `TORCH_TRACE` could have filled: tlparse reads it.
 
 Lives here: which events are records of torch's trace, and where their files go.  Not here: the
-format (`trace.records`).  Nothing of the store is executed, and no name in it decides where a file
+format (`trace_records`).  Nothing of the store is executed, and no name in it decides where a file
 is written.
 """
 
@@ -19,7 +19,7 @@ from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, Event, Recording
 from torchreel.store.trace.metadata import STRING
-from torchreel.store.trace.records import FILE_PREFIX, Record, write
+from torchreel.store.trace.trace_records import FILE_PREFIX, Record, write
 
 STRINGS = TraceStrings.kind
 """The event of the recorder that holds what torch had explained before the recording began."""

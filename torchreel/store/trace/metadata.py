@@ -1,6 +1,6 @@
 """The metadata of records of torch's structured trace: what is context, what names a record.
 
-Not here: files of such records (`trace.records`), which a process that is recorded needs not.
+Not here: files of such records (`trace_records`), which a process that is recorded needs not.
 """
 
 from __future__ import annotations

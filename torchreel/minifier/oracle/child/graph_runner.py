@@ -21,10 +21,10 @@ from torchreel import sandbox
 from torchreel.errors import UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.graphs.document import GraphDoc
+from torchreel.formats.node_arguments import decode_value
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.synthetic import synthesise_all
-from torchreel.formats.values import decode_value
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.resizing import resized_checkpoints

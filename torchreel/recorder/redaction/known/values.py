@@ -16,7 +16,7 @@ from urllib.parse import quote
 from ahocorasick_rs import MATCHKIND_LEFTMOST_LONGEST, BytesAhoCorasick, Implementation
 
 from torchreel.patterns import lazy, lazy_text
-from torchreel.recorder.redaction import vocabulary
+from torchreel.recorder.redaction import words_of_torch
 from torchreel.recorder.redaction.level import REDACTED
 
 _MOST = 5000
@@ -182,7 +182,7 @@ def _may_be_there(where: Where, data: bytes, start: int, end: int) -> bool:
 
 def _is_torchs(data: bytes, start: int, end: int) -> bool:
     """Return whether it is a word of torch, which would be missed where nothing marks a text."""
-    return data[start:end].decode("utf-8", "replace") in vocabulary.words()
+    return data[start:end].decode("utf-8", "replace") in words_of_torch.words()
 
 
 def _is_quoted(data: bytes, start: int, end: int) -> bool:

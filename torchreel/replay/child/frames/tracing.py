@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from torchreel.errors import UnsupportedError, UntrustedError
-from torchreel.formats import values
+from torchreel.formats import node_arguments
 from torchreel.formats.checkpoints import ambient, config
 from torchreel.formats.frames.calls import FrameCall
 from torchreel.replay import dynamo_names
@@ -176,7 +176,7 @@ def compiled(
 ) -> Callable[..., Any]:
     """Return `function` wrapped by `torch.compile`, with the arguments of the recorded call."""
     options: dict[str, Any] = {
-        str(entry["key"]): values.decode_value(entry["value"], _no_leaf)  # type: ignore[call-overload,index]
+        str(entry["key"]): node_arguments.decode_value(entry["value"], _no_leaf)  # type: ignore[call-overload,index]
         for entry in (call.options if backend == "inductor" else ())
     }
     if guard_filter is not None:

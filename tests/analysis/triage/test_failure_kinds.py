@@ -13,8 +13,8 @@ from tests.analysis.triage.test_failures import DOCUMENT, FAILED, LATER, add_red
 from tests.server import Server
 from tests.store.rows import add_compile, add_failure, add_graph, add_recording
 from tests.store.statements import statements
-from torchreel.analysis.triage import kinds
-from torchreel.analysis.triage.kinds import kinds_of, write_missing
+from torchreel.analysis.triage import failure_kinds
+from torchreel.analysis.triage.failure_kinds import kinds_of, write_missing
 from torchreel.analysis.triage.summaries import Triage, triage, triage_of
 from torchreel.store import Signature, Store, Writer, parse, schema
 from torchreel.store.failures.signature import crash_signature, predicate_signature
@@ -112,7 +112,7 @@ def test_kinds_of_other_rules_do_not_count(tmp_path: Path, target: str) -> None:
     path = source(tmp_path / "run.db", range(12))
     _pushed(path, target)
     with Store.open(target, write=True) as central, central.writer() as w:
-        w.connection.execute(update(schema.failure_kinds).values(rules=kinds.RULES - 1))
+        w.connection.execute(update(schema.failure_kinds).values(rules=failure_kinds.RULES - 1))
         w.connection.execute(update(schema.kinds).values(document={"of": "another version"}))
     assert _said(target) == _said(path)
 
@@ -143,7 +143,7 @@ def test_one_failure_is_told_without_reading_the_others(tmp_path: Path, target: 
     for runs in (range(12), range(12, 72)):
         _pushed(source(tmp_path / f"{runs.start}.db", runs), target)
         with Store.open(target) as central, statements(central) as executed:
-            kinds.StoredFailures.read(central)
+            failure_kinds.StoredFailures.read(central)
         read.append(executed)
     assert len(read[0]) == len(read[1])
     assert not any("FROM graph_targets" in statement for statement in read[1])
@@ -163,6 +163,6 @@ def test_kinds_go_with_their_failures(tmp_path: Path, target: str) -> None:
     with Store.open(target, write=True) as central:
         with central.writer() as w:
             w.connection.execute(delete(schema.recordings).where(schema.recordings.c.id != 3))
-        assert len(kinds.StoredFailures.read(central).kinds) == 1
+        assert len(failure_kinds.StoredFailures.read(central).kinds) == 1
     assert _rows(target, "failure_kinds") == 3
     assert [group.failures for group in triage([target]).groups] == [1]

@@ -24,7 +24,7 @@ from torchreel.analysis.triage.program_part import ProgramPart
 from torchreel.errors import DamagedStore
 from torchreel.store import Store, Writer, queries, schema
 from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of
-from torchreel.store.failures.kinds import FailureKind, document_of
+from torchreel.store.failures.failure_kinds import FailureKind, document_of
 from torchreel.store.failures.signature import Signature
 from torchreel.store.reading.typed import convert
 

@@ -1,6 +1,6 @@
 """The kind of a failure, as it is stored: all that tells it from others, and where it was seen.
 
-Two failures of one kind are one bug to whoever made the kinds (`torchreel.analysis.triage.kinds`);
+Two failures of one kind are one bug to whoever made the kinds (`analysis.triage.failure_kinds`);
 what is in a kind is not known here.
 """
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats.values import decode_value, encode_value, map_tree, node_refs
+from torchreel.formats.node_arguments import decode_value, encode_value, map_tree, node_refs
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 
 leaves = st.one_of(
