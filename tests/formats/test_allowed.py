@@ -25,6 +25,7 @@ GETATTR, TEXT = "fn:builtins.getattr", "__import__('os').system('touch canary')"
 ARRAY = "numpy:function:torch._numpy.{}"
 DISABLE_HOOKS = "fn:torch._C._autograd._saved_tensors_hooks_disable"
 INTERPOLATE = "fn:torch.nn.functional.interpolate"
+FUNCTIONALISED = "fn:torch._functorch.eager_transforms._maybe_wrap_functional_tensor"
 CLONE, TO, RNG = "op:aten.clone.default", "op:aten.to.dtype", "hop:run_and_save_rng_state"
 
 
@@ -247,6 +248,7 @@ def test_what_reaches_further_is_no_call_target(text: str) -> None:
      (node("call_function", SYM_OR, {"slice": [None, 1, None]}, False), "slice"),
      (node("call_function", "op:aten.mul_.Scalar", S, 2), "int"),
      (node("call_function", "fn:torch.split", "a.b", "."), "str"),
+     (node("call_function", FUNCTIONALISED, {"slice": [None, 1, None]}, 0), "slice"),
      (node("call_function", "op:aten._unpack_dual.default", X, 0), "NoneType")],
 )  # fmt: skip
 def test_what_a_call_may_give_back_is_of_its_kind(call: dict[str, Json], given_back: str) -> None:

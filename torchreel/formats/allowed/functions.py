@@ -142,13 +142,16 @@ def result(name: str, function: Target, args: Iterable[ValueKind]) -> ValueKind:
 
     A class other than those of tensors makes an object, as `set_grad_enabled` does.
     Those of symbolic numbers take any values, and may give one of them back.  So does one that is
-    named like a method of texts: `torch.split` calls that method of whatever it is given.
+    named like a method of texts: `torch.split` calls that method of whatever it is given.  Those
+    that torch.func wraps and unwraps tensors with leave what is no tensor as it is.
     """
     if name in _OBJECTS or (isinstance(function, type) and not is_class(name)):
         return value_kinds.of("opaque")
     attribute = name.rpartition(".")[2]
     handed_on = attribute.startswith("sym_") or hasattr(str, attribute)
-    return value_kinds.union([value_kinds.RESULT, *args]) if handed_on else value_kinds.RESULT
+    if handed_on or name.startswith("torch._functorch."):
+        return value_kinds.union([value_kinds.RESULT, *args])
+    return value_kinds.RESULT
 
 
 def is_python(name: str) -> bool:
