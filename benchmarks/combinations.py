@@ -36,6 +36,7 @@ from torchreel.replay.sequence import replay_sequence
 from torchreel.store import Store, queries
 
 ENTRIES = ("graph", "aot", "shapes", "frame", "sequence")
+NOTHING = "nothing recorded"
 _LIMIT = 1800.0  # seconds for a process
 
 
@@ -136,6 +137,8 @@ def examine(name: str, cell: Cell, chosen: Sequence[str], keep: str | None = Non
         for left in path.parent.glob(f"{path.name}*"):  # with its log of SQLite's
             left.unlink()
         record(path, cell, chosen, folder)
+        if not path.exists():
+            return [Found(name, "graph", "", "", "", NOTHING)]
         with Store.open(path, write=True) as store:
             return [_found(name, entry, row) for entry, row in _rows(store)]
 
@@ -199,11 +202,13 @@ def report(rows: Sequence[Found]) -> int:
             table.add_row(name, *(_counts([r for r in mine if r.entry == e]) for e in ENTRIES))
     Console(width=120).print(table)
     print("identical/diverged/refused")
-    return int(any(row.verdict == "diverged" for row in rows))
+    return int(any(row.verdict in ("diverged", NOTHING) for row in rows))
 
 
 def _counts(rows: Sequence[Found]) -> str:
     tally = Counter(row.verdict for row in rows)
+    if tally[NOTHING]:
+        return NOTHING
     counts = [str(tally[kind]) for kind in ("identical", "diverged", "refused")]
     return "/".join(counts) if rows else "-"
 
