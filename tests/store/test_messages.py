@@ -221,3 +221,10 @@ def test_a_module_of_generated_code() -> None:
     prefix = "torch._inductor.runtime.compile_tasks"
     assert strip_hashes(f"{prefix}.cvjhzqkx7v4pgq5m7a7qiirswmtzydpj4msprzge62xedhxdwmu3") == prefix
     assert strip_hashes("torch._inductor.lowering") == "torch._inductor.lowering"
+
+
+def test_an_operator_that_is_named_like_a_symbol_keeps_its_name() -> None:
+    text = "no fake kernel of u1::cat1, called as torch.ops.u1.cat1.default with u1 rows of s77"
+    assert normalise_message(text) == (
+        "no fake kernel of u1::cat1, called as torch.ops.u1.cat1.default with NAME rows of NAME"
+    )

@@ -51,7 +51,12 @@ _RULES = [
         (r"%\w+", "NAME"),
         (r"\b[lL]_\w*_\b", "NAME"),
         # symbols s77, u0, zuf3; indices and variables of kernels; buffers; numbered graph nodes
-        (r"\b(?:s|u|f|zf|zuf|i|x|y|z|r|p|q|d|ks|op|tmp|buf|arg)\d+(?:_\d+)?\b", "NAME"),
+        # (but `u1::add` and `u1.add.default` are an operator)
+        (
+            r"\b(?:s|u|f|zf|zuf|i|x|y|z|r|p|q|d|ks|op|tmp|buf|arg)\d+(?:_\d+)?\b"
+            r"(?!::\w|\.\w+\.(?:default|[A-Z]))",
+            "NAME",
+        ),
         (r"(?<![\w.])_?[A-Za-z][A-Za-z_]*(?:\d+[A-Za-z_]+)*_\d+\b|\b_tensor_constant\d+\b", "NAME"),
         # numbers that are no part of a name (float32, max_pool2d), lists of them whatever length
         (r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?!\w)", "N"),
