@@ -228,3 +228,12 @@ def test_an_operator_that_is_named_like_a_symbol_keeps_its_name() -> None:
     assert normalise_message(text) == (
         "no fake kernel of u1::cat1, called as torch.ops.u1.cat1.default with NAME rows of NAME"
     )
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["", " in comparison", " while calling a Python object", " while getting the str of an object"],
+)
+def test_where_a_recursion_ended_does_not_count(where: str) -> None:
+    text = "RecursionError: maximum recursion depth exceeded"
+    assert normalise_message(text + where) == normalise_message(text)

@@ -32,6 +32,11 @@ _RULES = [
         # typographic quotes (g++ prints them in a UTF-8 locale) and colours
         (r"[\u2018\u2019\u201c\u201d`]", "'"),
         (r"\x1b\[[0-9;]*[mK]", ""),
+        # where a recursion without end came to its end: it depends on how deep the program was
+        (
+            r"(maximum recursion depth exceeded)(?: in comparison| while \w+ [\w ]+object)?",
+            r"\1",
+        ),
         # addresses, then files by their kind: '/tmp/x/cabc.main.cpp:146:57' is PATH.cpp
         (r"\b0x[0-9a-fA-F]+\b", "ADDRESS"),
         (
