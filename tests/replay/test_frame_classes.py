@@ -430,6 +430,18 @@ def main():
     with torch._C.DisableTorchFunction():
         compiled(ones(3))
 """,
+    "what lives with its process or thread": """
+import contextvars, threading
+local, variable, unset = threading.local(), contextvars.ContextVar("v"), contextvars.ContextVar("u")
+lock, again, event = threading.Lock(), threading.RLock(), threading.Event()
+local.by, event.lock = 5, lock
+variable.set(7)
+def main():
+    def f(x):
+        with lock, again:
+            return x * local.by + variable.get() + unset.get(3) + event.is_set()
+    torch.compile(f, backend="eager")(ones(3))
+""",
     "containers that refer weakly": """
 import weakref
 from torch.utils.weak import WeakTensorKeyDictionary

@@ -15,8 +15,10 @@ import functools
 import importlib
 import operator
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -127,6 +129,36 @@ def fill_weak_set(found: weakref.WeakSet[Any], members: Sequence[Any]) -> None:
     """Fill a set that refers to its members weakly; these stay."""
     _referred.extend(members)
     found.update(members)
+
+
+def of_process(obj: Any) -> tuple[Any, ...] | None:
+    """Return the reduce value of an object that lives with its process or thread, else None.
+
+    A lock is a free one.  What this thread has in a `threading.local` or a `ContextVar` is kept.
+    """
+    kind = type(obj)
+    if kind in _LOCKS:
+        return _LOCKS[kind], ()
+    if kind is threading.local:
+        return threading.local, (), dict(vars(obj))
+    if kind is ContextVar:
+        held = obj.get(_NOTHING)
+        return context_variable, (obj.name, () if held is _NOTHING else (held,))
+    return None
+
+
+_LOCKS: Mapping[type, Callable[[], object]] = {
+    type(make()): make for make in (threading.Lock, threading.RLock)
+}
+_NOTHING = object()
+
+
+def context_variable(name: str, held: tuple[object, ...]) -> ContextVar[object]:
+    """Return a context variable that has this value, if any."""
+    found: ContextVar[object] = ContextVar(name)
+    for value in held:
+        found.set(value)
+    return found
 
 
 _ITERATORS: Mapping[str, Callable[[list[Any]], object]] = {

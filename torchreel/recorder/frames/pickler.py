@@ -17,7 +17,13 @@ from typing import Any
 import cloudpickle
 
 from torchreel.errors import UnsupportedError
-from torchreel.formats.frames.parts import Opaque, function_beneath, member, taken_apart
+from torchreel.formats.frames.parts import (
+    Opaque,
+    function_beneath,
+    member,
+    of_process,
+    taken_apart,
+)
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import cells, classes, places, secrets
 from torchreel.recorder.frames.notes import Notes
@@ -223,6 +229,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if (place := places.in_modules(obj, self._modules())) is not None:
             self._notes.add_module(place[0])
             return member, place
+        if (parts := of_process(obj)) is not None:
+            return with_token(obj, parts)
         kind = type(obj)
         opaque = self._notes.missing(
             f"{kind.__module__}.{kind.__qualname__}",
