@@ -48,6 +48,14 @@ def check(*nodes: dict[str, Json], **modules: Json) -> Any:
 
 SYM_OR = "fn:torch.fx.experimental.symbolic_shapes.sym_or"
 X, S, L = ({"n": name} for name in INPUTS)
+NODES = "fn:torch._dynamo.compiled_autograd.ops."
+
+
+def options(dtype: Json) -> Json:
+    """`TensorOptions`, as compiled autograd hands them on."""
+    return {"t": [None, None, {"device": "cpu"}, dtype, 0, None]}
+
+
 BODY: dict[str, Json] = {
     "nodes": [
         node("placeholder", "a", name="a"),
@@ -65,6 +73,10 @@ BODY: dict[str, Json] = {
         node("call_method", "to", X, "cpu"),
         node("call_function", CLONE, X, memory_format={"memory_format": "torch.preserve_format"}),
         node("call_function", TO, X, 6),
+        node("call_function", f"{NODES}CumsumBackward0", [X], [True], -1, 6),
+        node("call_function", f"{NODES}CatBackward0", [X], [True], 2, 0, [6, 7], [[S, 3], [S, 3]]),
+        node("call_function", f"{NODES}ToCopyBackward0", [X], [True], options(6)),
+        node("call_function", RNG, {"fn": TO}, X, 6),
         node("call_function", "packet:aten.view", X, {"t": [2, S]}),
         node("call_method", "type", X, "torch.DoubleTensor"),
         node("call_method", "__add__", S, 1),
@@ -150,6 +162,16 @@ def test_what_torch_writes_into_graphs_is_allowed(call: dict[str, Json]) -> None
         (node("call_function", "fn:torch._refs.clone", X, memory_format=1), "found a number"),
         (node("call_function", "fn:torch.softmax", X, 0, dtype=6), "found a number"),
         (node("call_function", "fn:torch.nn.functional.softmax", X, 0, 3, 6), "found a number"),
+        (node("call_function", TO, X, X), "argument 1, found a number"),
+        (node("call_function", "op:aten.to.prim_dtype", X, 99), "argument 1, found a number"),
+        (node("call_function", "fn:torch._refs.to", X, {"device": "cpu"}, 99), "found a number"),
+        (node("call_function", f"{NODES}CumsumBackward0", [X], [True], 0, -1), "found a number"),
+        (node("call_function", f"{NODES}CumsumBackward0", [X], [True], 0, S), "found a number"),
+        (node("call_function", f"{NODES}CatBackward0", [X], [True], 2, 0, [6, 99], []), "a numb"),
+        (node("call_function", f"{NODES}ToCopyBackward0", [X], [True], options(-1)), "a number"),
+        (node("call_function", "hop:cond", True, {"fn": TO}, {"fn": TO}, {"t": [X, -1]}), "dtype"),
+        (node("call_function", "hop:invoke_subgraph", {"fn": TO}, "id", X, -1), "takes a dtype"),
+        (node("call_function", "hop:strict_mode", {"fn": TO}, {"t": [X, -1]}), "takes a dtype"),
         (node("call_function", RNG, {"fn": CLONE}, X, memory_format=-1), "found a number"),
         (node("call_function", RNG, {"fn": TO}, X, -1), "argument 1, found a number"),
         (node("get_attr", "forward.__globals__"), "holds no attribute"),

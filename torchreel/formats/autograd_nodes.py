@@ -79,10 +79,11 @@ def _operators() -> Mapping[str, Sequence[tuple[str, str]]]:
     """
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for packet, overload in dispatcher.aten_overloads():
-        # As in torchgen's `_create_op_prefix`.
-        camel = "".join(part.title() for part in packet.removesuffix("_copy").split("_"))
-        node = f"{camel}Backward".replace("ForwardBackward", "Backward")
-        found[node].append((packet, overload))
+        # As in torchgen's `_create_op_prefix`; `view_copy` has the node of `view`.
+        for name in dict.fromkeys((packet, packet.removesuffix("_copy"))):
+            camel = "".join(part.title() for part in name.split("_"))
+            node = f"{camel}Backward".replace("ForwardBackward", "Backward")
+            found[node].append((packet, overload))
     return found
 
 

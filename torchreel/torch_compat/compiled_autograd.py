@@ -6,8 +6,10 @@ import contextlib
 import functools
 import inspect
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -138,6 +140,39 @@ def capture_backward(operator: Any, args: Sequence[object], kwargs: Mapping[str,
         autograd.COMPILE_COUNTER = count
         counters["compiled_autograd"].clear()
         counters["compiled_autograd"].update(counted)
+
+
+_STRUCT = re.compile(
+    r"^struct (?:TORCH_API )?(\w+) : public[^{]*\{(.*?)^\};", re.DOTALL | re.MULTILINE
+)
+_SAVED = re.compile(r"^  ([\w:<> ,]+?) (\w+)(?: = [^;]+)?;$", re.MULTILINE)
+_NOT_SAVED = ("using", "bool retain_variables", "std::mutex")
+
+
+def saved_types(name: str) -> tuple[str, ...] | None:
+    """Return the C++ types of what a node of torch's own saves, in the order of its backward's
+    arguments; None where that can't be told.
+
+    They stand in `torch/csrc/autograd/generated/Functions.h`, which each wheel has; sizes of lists
+    come first.  Nodes that torch has written by hand save a dtype as a part of `TensorOptions`.
+    """
+    known = _saved_types()
+    return known.get(name, ()) if known else None
+
+
+@functools.cache
+def _saved_types() -> Mapping[str, tuple[str, ...]]:
+    header = Path(torch.__file__).parent / "include/torch/csrc/autograd/generated/Functions.h"
+    if not header.exists():
+        return {}
+    found = {}
+    # Each struct begins twice, once as on Windows.
+    text = re.sub(r"#ifdef _WIN32.*?#else\n|#endif\n", "", header.read_text(), flags=re.DOTALL)
+    for name, body in _STRUCT.findall(text):
+        fields = [kind for kind, field in _SAVED.findall(body) if not field.endswith("_released_")]
+        kinds = [kind for kind in fields if not kind.startswith(_NOT_SAVED)]
+        found[name] = tuple(sorted(kinds, key=lambda kind: kind != "size_t"))
+    return found
 
 
 _PROLOGUE = "AutogradCompilerInstance.proxy_call_aot_backward.<locals>.call_aot_bwd_prologue"

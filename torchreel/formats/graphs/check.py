@@ -20,7 +20,7 @@ import torch
 import torch._ops
 
 from torchreel.errors import ForbiddenError, RefusedError
-from torchreel.formats import namespaces, numpy_calls, placements, targets
+from torchreel.formats import autograd_nodes, namespaces, numpy_calls, placements, targets
 from torchreel.formats.allowed import enumerations, functions, members, strings, value_kinds
 from torchreel.formats.allowed.value_kinds import ValueKind
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
@@ -115,7 +115,7 @@ class _Check:
         _check_operands([*args, *named.values()], value_kinds.NO_DATA)
         _check_constructor(name, node) if name == "new" else None
         strings.check_method(name, _sequence(node.args), _mapping(node.kwargs))
-        enumerations.check_function(name, getattr(torch.Tensor, name, None), args, named)
+        self._check_numbers(node, name, getattr(torch.Tensor, name, None), [*args, *named.values()])
         found = value_kinds.RESULT | value_kinds.item(args[0])
         return found | value_kinds.of("str") if name in members.NAMING else found
 
@@ -145,7 +145,7 @@ class _Check:
         if functions.is_class(name):
             _check_constructor(name, node)
         strings.check_function(name, function, _sequence(node.args), given)
-        enumerations.check_function(name, function, args, named)
+        self._check_numbers(node, name, function, every)
         return functions.result(name, function, every)
 
     def _operator(self, node: NodeDoc, every: Sequence[ValueKind]) -> ValueKind:
@@ -178,16 +178,20 @@ class _Check:
             if not function.startswith(("op:", "hop:")):
                 raise ForbiddenError(f"{name!r:.60} is given the function {function!r:.60}")
             targets.decode_target(function)
-        self._check_handed_on(args, kwargs, every)
+        self._check_handed_on(name, args, kwargs, every)
         if name == "triton_kernel_wrapper_functional":
             return value_kinds.TABLE
         bodies = [self._body(target) for target in self._operands(node)]
         return value_kinds.DATA | value_kinds.union(bodies)
 
     def _check_handed_on(
-        self, args: Sequence[Json], kwargs: Mapping[str, Json], every: Sequence[ValueKind]
+        self,
+        name: str,
+        args: Sequence[Json],
+        kwargs: Mapping[str, Json],
+        every: Sequence[ValueKind],
     ) -> None:
-        """Check what an operator is called with that a higher-order one is given: all after it."""
+        """Check what an operator is called with that a higher-order one is given."""
         trees, keywords = [*args, *kwargs.values()], [*kwargs]
         for place, tree in enumerate(trees, 1):
             after = min(place, len(args))
@@ -195,7 +199,17 @@ class _Check:
             for function in _functions(tree):
                 if function.startswith("op:"):
                     schema = targets.decode_target(function)._schema  # type: ignore[attr-defined]
-                    enumerations.check_operator([schema], literals, given)
+                    enumerations.check_handed_on(name, schema, literals, given)
+
+    def _check_numbers(
+        self, node: NodeDoc, name: str, function: object, every: Sequence[ValueKind]
+    ) -> None:
+        args, kwargs = _sequence(node.args), _mapping(node.kwargs)
+        if name.startswith(autograd_nodes.PREFIX):
+            enumerations.check_backward(name.removeprefix(autograd_nodes.PREFIX), args)
+        trees, keywords = [*args, *kwargs.values()], [*kwargs]
+        literals, given = _by_place(trees, keywords), _by_place(every, keywords)
+        enumerations.check_function(name, function, literals, given)
 
     def _operands(self, node: NodeDoc) -> Iterable[str]:
         """Yield the nested graphs among the operands of a node."""
