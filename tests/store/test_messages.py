@@ -228,12 +228,15 @@ def test_an_operator_that_is_named_like_a_symbol_keeps_its_name() -> None:
     assert normalise_message(text) == (
         "no fake kernel of u1::cat1, called as torch.ops.u1.cat1.default with NAME rows of NAME"
     )
+    assert normalise_message("buf3.data.T, arg0_1.add.default") == "NAME.data.T, NAME.add.default"
 
 
 @pytest.mark.parametrize(
     "where",
-    ["", " in comparison", " while calling a Python object", " while getting the str of an object"],
-)
+    ["", " in comparison", " in __instancecheck__", " while calling a Python object",
+     " while getting the str of an object", " while decoding a JSON array from a unicode string",
+     " while normalizing an exception", " during compilation"],
+)  # fmt: skip
 def test_where_a_recursion_ended_does_not_count(where: str) -> None:
     text = "RecursionError: maximum recursion depth exceeded"
     assert normalise_message(text + where) == normalise_message(text)

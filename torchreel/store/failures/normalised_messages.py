@@ -34,7 +34,8 @@ _RULES = [
         (r"\x1b\[[0-9;]*[mK]", ""),
         # where a recursion without end came to its end: it depends on how deep the program was
         (
-            r"(maximum recursion depth exceeded)(?: in comparison| while \w+ [\w ]+object)?",
+            r"(maximum recursion depth exceeded)(?: in (?:comparison|__\w+__)"
+            r"| while \w+ [\w ]{1,40}?(?:object|string|exception)\b| during \w+)?",
             r"\1",
         ),
         # addresses, then files by their kind: '/tmp/x/cabc.main.cpp:146:57' is PATH.cpp
@@ -58,8 +59,8 @@ _RULES = [
         # symbols s77, u0, zuf3; indices and variables of kernels; buffers; numbered graph nodes
         # (but `u1::add` and `u1.add.default` are an operator)
         (
-            r"\b(?:s|u|f|zf|zuf|i|x|y|z|r|p|q|d|ks|op|tmp|buf|arg)\d+(?:_\d+)?\b"
-            r"(?!::\w|\.\w+\.(?:default|[A-Z]))",
+            r"\b(?:(?:s|u|f|zf|zuf|i|x|y|z|r|p|q|d|ks|op)\d+(?!::\w|\.\w+\.default\b)"
+            r"|(?:s|u|f|zf|zuf|i|x|y|z|r|p|q|d|ks|op)\d+_\d+|(?:tmp|buf|arg)\d+(?:_\d+)?)\b",
             "NAME",
         ),
         (r"(?<![\w.])_?[A-Za-z][A-Za-z_]*(?:\d+[A-Za-z_]+)*_\d+\b|\b_tensor_constant\d+\b", "NAME"),
