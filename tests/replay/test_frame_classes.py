@@ -433,13 +433,16 @@ def main():
     "what lives with its process or thread": """
 import contextvars, threading
 local, variable, unset = threading.local(), contextvars.ContextVar("v"), contextvars.ContextVar("u")
+default, itself = contextvars.ContextVar("d", default=2), contextvars.ContextVar("i")
+itself.set((itself, 4))
 lock, again, event = threading.Lock(), threading.RLock(), threading.Event()
 local.by, event.lock = 5, lock
 variable.set(7)
 def main():
     def f(x):
         with lock, again:
-            return x * local.by + variable.get() + unset.get(3) + event.is_set()
+            found = variable.get() + unset.get(3) + default.get() + itself.get()[1]
+            return x * local.by + found + event.is_set()
     torch.compile(f, backend="eager")(ones(3))
 """,
     "containers that refer weakly": """

@@ -18,6 +18,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -142,23 +143,22 @@ def of_process(obj: Any) -> tuple[Any, ...] | None:
     if kind is threading.local:
         return threading.local, (), dict(vars(obj))
     if kind is ContextVar:
-        held = obj.get(_NOTHING)
-        return context_variable, (obj.name, () if held is _NOTHING else (held,))
+        held: tuple[object, ...] = ()
+        with suppress(LookupError):
+            held = (obj.get(),)  # its default, where nothing was set
+        return ContextVar, (obj.name,), held, None, None, set_variable
     return None
 
 
 _LOCKS: Mapping[type, Callable[[], object]] = {
     type(make()): make for make in (threading.Lock, threading.RLock)
 }
-_NOTHING = object()
 
 
-def context_variable(name: str, held: tuple[object, ...]) -> ContextVar[object]:
-    """Return a context variable that has this value, if any."""
-    found: ContextVar[object] = ContextVar(name)
+def set_variable(variable: ContextVar[object], held: tuple[object, ...]) -> None:
+    """Set a context variable to what it had, if anything."""
     for value in held:
-        found.set(value)
-    return found
+        variable.set(value)
 
 
 _ITERATORS: Mapping[str, Callable[[list[Any]], object]] = {

@@ -11,6 +11,7 @@ import io
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -20,6 +21,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats.frames.parts import (
     Opaque,
     function_beneath,
+    made,
     member,
     of_process,
     taken_apart,
@@ -230,7 +232,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._notes.add_module(place[0])
             return member, place
         if (parts := of_process(obj)) is not None:
-            return with_token(obj, parts)
+            if type(obj) is ContextVar:
+                self._look([(obj.name, parts[2])])
+            make, arguments, *rest = parts
+            return made, (id(obj), make, *arguments), *rest
         kind = type(obj)
         opaque = self._notes.missing(
             f"{kind.__module__}.{kind.__qualname__}",

@@ -14,7 +14,7 @@ import base64
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import CellType, MethodType
+from types import BuiltinMethodType, CellType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe
@@ -200,6 +200,8 @@ def _identity(target: object) -> object:
     """Return what tells a target from others; a bound method is a new object at each access."""
     if isinstance(target, MethodType):
         return id(target.__self__), id(target.__func__)
+    if isinstance(target, BuiltinMethodType):
+        return id(target.__self__), target.__name__
     return id(target)
 
 
