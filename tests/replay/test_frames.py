@@ -392,15 +392,15 @@ def test_state_of_a_module_is_kept_or_named(
     module = (
         "class Registry(dict):\n"
         "    def __setitem__(self, key, value): super().__setitem__(str(key), value)\n"
-        "SCALES, LOCKS = Registry(), {}\n"
+        "SCALES, FILES = Registry(), {}\n"
         "def scaled(x): return x * SCALES['much'].get('times', 1)\n"
-        "def locked(x): return x * len(LOCKS)\n"
+        "def opened(x): return x * len(FILES)\n"
     )
     program = (
-        "import threading, torch, zoo\n"
-        "zoo.SCALES['much'], zoo.LOCKS['one'] = {'times': 3}, threading.Lock()\n"
+        "import os, torch, zoo\n"
+        "zoo.SCALES['much'], zoo.FILES['one'] = {'times': 3}, open(os.devnull)\n"
         "torch.compile(lambda x: zoo.scaled(x), backend='eager')(torch.ones(3))\n"
-        "torch.compile(lambda x: zoo.locked(x), backend='eager')(torch.ones(3))\n"
+        "torch.compile(lambda x: zoo.opened(x), backend='eager')(torch.ones(3))\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with Store.open(_record(tmp_path, program, zoo=module), write=True) as store:
@@ -410,7 +410,7 @@ def test_state_of_a_module_is_kept_or_named(
     assert (kept.verdict, kept.detail) == ("identical", "")
     assert sum(row.identical for row in kept.compared if row.kind == "guards.guard") > 0
     assert named.verdict == "refused"
-    assert named.detail.startswith("the frame read zoo.LOCKS, which the program had filled")
+    assert named.detail.startswith("the frame read zoo.FILES, which the program had filled")
 
 
 @pytest.mark.parametrize(
