@@ -338,6 +338,33 @@ def test_what_can_not_be_pickled_is_named_and_the_rest_is_kept(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "opened",
+    ["open(path)", "open(path, 'rb')", "io.StringIO(text)", "io.BytesIO(text.encode())"],
+)
+def test_what_is_in_a_file_is_not_kept(tmp_path: Path, opened: str) -> None:
+    program = f"""
+        import io, pathlib, sys
+        path = pathlib.Path(__file__).with_name("file.txt")
+        text = path.read_text()
+        file, error = {opened}, sys.stderr
+        del text
+        file.read(3)
+        def f(x):
+            return x + 1 if file.readable() and error.writable() else x
+        run(f, torch.ones(2))
+        assert file.tell() == 3
+    """
+    (tmp_path / "file.txt").write_text("zqvkwjxb " * 3)
+    path, _ = script(tmp_path, program)
+    _, row = bundle(path)
+    assert "what is in a file is data" in row.reason
+    assert row.digest is not None
+    with Store.open(path) as store:
+        assert b"zqvkwjxb" not in store.read_blob(row.digest)
+
+
+@pytest.mark.slow
 def test_what_a_module_knows_by_its_name_is_taken_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

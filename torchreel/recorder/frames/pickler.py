@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from io import IOBase
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -186,6 +187,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return cells.made, (obj.token, obj.name)
         if type(obj) is CellType:
             return self._cells.reduced(obj)
+        if issubclass(type(obj), IOBase):
+            return self._stream(obj)
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
             if (beneath := places.of_function(obj)) is not None:
@@ -241,6 +244,19 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             f"{kind.__module__}.{kind.__qualname__}",
             f"it can't be pickled ({attempt.kind.__name__ if attempt.kind else ''})",
         )
+        return Opaque, (opaque.type, opaque.reason)
+
+    def _stream(self, obj: Any) -> Any:
+        """Return the reduce value of one of Python's standard streams; any other is left out.
+
+        cloudpickle would read a file to its end, and keep what is in it.
+        """
+        for name in ("stdin", "stdout", "stderr"):
+            if obj is getattr(sys, name, None):
+                return member, ("sys", name)
+        kind = type(obj)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        opaque = self._notes.missing(name, "what is in a file is data")
         return Opaque, (opaque.type, opaque.reason)
 
     def _modules(self) -> set[str]:
