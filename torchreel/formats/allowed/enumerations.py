@@ -30,7 +30,7 @@ _BEFORE_SAVED = 2
 """Arguments of the backward of a node before what it saved: gradients, and which are needed."""
 _HANDING_ON = frozenset({
     "run_and_save_rng_state", "run_with_rng_state", "graphsafe_run_with_rng_state", "with_effects",
-    "auto_functionalized", "auto_functionalized_v2", "out_dtype",
+    "auto_functionalized", "auto_functionalized_v2",
 })  # fmt: skip
 """Higher-order operators that call the operator they are given with all that stands after it."""
 _Place = int | str
@@ -74,12 +74,13 @@ def check_function(
 
     Places among `*args` are those of the operator with the function's name.
     """
-    names = _names(function)
+    parameters = _parameters(function)
+    names = [parameter.name for parameter in parameters]
     for place, kind in given.items():
-        parameter = names[place] if isinstance(place, int) and place < len(names) else str(place)
-        if parameter.endswith(_PARAMETERS):
-            _check_kind(name, parameter, kind)
-    if _takes_more(function):
+        named = names[place] if isinstance(place, int) and place < len(names) else str(place)
+        if named.endswith(_PARAMETERS):
+            _check_kind(name, named, kind)
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name.rpartition('.')[2]}")
         positions: dict[_Place, ValueKind] = {
             place: kind for place, kind in given.items() if isinstance(place, int)
@@ -157,17 +158,8 @@ def _enumeration(argument: torch.Argument) -> str:
 
 
 @cache
-def _names(function: object) -> tuple[str, ...]:
+def _parameters(function: object) -> tuple[inspect.Parameter, ...]:
     try:
-        return tuple(inspect.signature(function).parameters)  # type: ignore[arg-type]
+        return tuple(inspect.signature(function).parameters.values())  # type: ignore[arg-type]
     except (TypeError, ValueError):  # written in C: its parser takes no number there
         return ()
-
-
-@cache
-def _takes_more(function: object) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    return any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
