@@ -129,6 +129,8 @@ ENVIRONMENT = {
     "ZQ_API_TOKEN": new("other environment variable, in a message", NAMED),
 }
 OPTIONS = new("option of a backend"), new("option of a backend", NAMED)
+STREAMS = tuple(new("content of a file or of a stream") for _ in range(9))
+ARRAYS = tuple(new("values of tensors and arrays") for _ in range(6))
 ARGV_TOKEN = new("option of the command line with a telling name")
 TYPED = new("program text of python -c"), new("program text of python -c", NAMED)
 
@@ -226,6 +228,34 @@ def breaks(x, settings):
     torch._dynamo.graph_break(msg="{new("message of a graph break")}")
     return undefined(x)
 attempt(breaks, x, {{"value": "{new("argument of a frame")}", "password": "{new("argument of a frame", NAMED)}"}}, backend="eager", fullgraph=True)
+
+import array, codecs, gzip, io, tempfile, numpy
+with open("content.txt", "w") as file:
+    file.write("".join({[word[::-1] for word in STREAMS]!r})[::-1])
+with gzip.open("content.gz", "wb") as file:
+    file.write("{STREAMS[3][::-1]}"[::-1].encode())
+class Note(io.StringIO):
+    pass
+named = tempfile.NamedTemporaryFile("w+")
+named.write("{STREAMS[4][::-1]}"[::-1])
+named.flush()
+forward = lambda word: "".join(reversed(word))
+streams = [
+    open("content.txt"), open("content.txt", "rb"), io.StringIO(forward("{STREAMS[0][::-1]}")),
+    io.BytesIO(forward("{STREAMS[1][::-1]}").encode()), Note(forward("{STREAMS[2][::-1]}")), gzip.open("content.gz"), named,
+    io.TextIOWrapper(io.BytesIO(forward("{STREAMS[5][::-1]}").encode())), codecs.open("content.txt", "r", "utf-8"),
+    io.BufferedReader(io.BytesIO(forward("{STREAMS[6][::-1]}").encode())), open("content.txt", "r+b", buffering=0),
+]
+streams[-2].peek()
+values = [list(forward(word).encode()) for word in {[word[::-1] for word in ARRAYS]!r}]
+tensors = [
+    torch.tensor(values[0], dtype=torch.uint8), torch.nn.Buffer(torch.tensor(values[1], dtype=torch.uint8)),
+    numpy.array(values[2], dtype=numpy.uint8), torch.tensor(values[3], dtype=torch.uint8).to_sparse(),
+    torch.nn.ParameterList([torch.nn.Parameter(torch.tensor(values[4], dtype=torch.uint8), requires_grad=False)]),
+    numpy.array([forward({ARRAYS[5][::-1]!r})]),
+]
+for one in streams + tensors:
+    attempt(breaks, x, {{"value": one}}, backend="eager", fullgraph=True)
 
 @torch.library.custom_op("zqspace::{OPERATOR}", mutates_args=())
 def operator(x: torch.Tensor, name: str) -> torch.Tensor:

@@ -142,8 +142,8 @@ def capture_backward(operator: Any, args: Sequence[object], kwargs: Mapping[str,
         counters["compiled_autograd"].update(counted)
 
 
-# Flags in the text: two joined with `|` stay a member of `re.RegexFlag`, and a program that joins the
-# same two would then run other frames than without the recorder.
+# Flags in the text: two joined with `|` stay a member of `re.RegexFlag`, and a program that joins
+# the same two would then run other frames than without the recorder.
 _STRUCT = re.compile(r"(?ms)^struct (?:TORCH_API )?(\w+) : public[^{]*\{(.*?)^\};")
 _SAVED = re.compile(r"^  ([\w:<> ,]+?) (\w+)(?: = [^;]+)?;$", re.MULTILINE)
 _NOT_SAVED = ("using", "bool retain_variables", "std::mutex")
