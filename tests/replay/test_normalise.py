@@ -9,7 +9,7 @@ from torchreel.replay.compare.lanes import Operator
 from torchreel.replay.compare.normalise import Normaliser, canonical_code, canonical_text
 from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.replay.compare.rules import EXCUSES, SCOPES
-from torchreel.replay.compare.selection import EventSelection, Point, Sifted, fact
+from torchreel.replay.compare.selection import EventSelection, Point, Sifted, fact_of
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
 
@@ -252,7 +252,7 @@ def test_a_guard_that_the_conversion_of_inputs_asked_for_is_known_to_a_replay() 
     conversion, later = told("process_inputs", "s0 <= s1"), told("dispatch", "s0 <= s1")
     recorded = EventSelection(SCOPES["graph"], Point("graph"), EXCUSES, began=True)
     assert recorded.sift(conversion) == Sifted("", "fake inputs")
-    known = frozenset({fact(conversion)})
+    known = frozenset({fact_of(conversion)})
     replayed = EventSelection(SCOPES["graph"], Point("graph"), EXCUSES, began=True, known=known)
     assert replayed.sift(later) == Sifted("", "seen before")
     assert replayed.sift(told("dispatch", "s0 <= s2")) == Sifted("")
@@ -341,8 +341,8 @@ def test_strides_that_a_cached_result_does_not_tell_mean_nothing(
         Operator("aten.detach.default", outcome, [None, result], ())
         for outcome, result in zip(outcomes, results, strict=True)
     )
-    assert one.history(other) == expected
-    assert other.history(one) == expected
+    assert one.cached_differences(other) == expected
+    assert other.cached_differences(one) == expected
 
 
 @pytest.mark.parametrize("outcome", ["hit", "miss"])
@@ -353,18 +353,18 @@ def test_what_ran_within_an_operator_is_compared_whatever_its_strides(outcome: s
         within = Operator(inner, "miss", [None, ["f32", [4], [1], "cpu"]], ())
         return Operator("aten.add", outcome, [None, ["f32", [4], strides, "cpu"]], (within,))
 
-    assert operator(None, "aten.mul").history(operator([7], "aten.mul")) == 1
-    assert operator(None, "aten.mul").history(operator([7], "aten.sub")) is None
-    assert operator([7], "aten.mul").history(operator([6], "aten.mul")) is None
+    assert operator(None, "aten.mul").cached_differences(operator([7], "aten.mul")) == 1
+    assert operator(None, "aten.mul").cached_differences(operator([7], "aten.sub")) is None
+    assert operator([7], "aten.mul").cached_differences(operator([6], "aten.mul")) is None
 
 
 def test_four_results_are_no_tensor() -> None:
     one, other = (["f32", [4], strides, "cpu"] for strides in (None, [1]))
     four = Operator("aten.f", "hit", [one, one, None, one], ())
-    assert four.history(Operator("aten.f", "hit", [other, one, None, one], ())) == 1
-    assert four.history(Operator("aten.f", "hit", [other, one, one, one], ())) is None
+    assert four.cached_differences(Operator("aten.f", "hit", [other, one, None, one], ())) == 1
+    assert four.cached_differences(Operator("aten.f", "hit", [other, one, one, one], ())) is None
     layouts = (Operator("aten.f", "hit", ["f32", [4], layout, "cpu"], ()) for layout in ("x", None))
-    assert next(layouts).history(next(layouts)) is None
+    assert next(layouts).cached_differences(next(layouts)) is None
 
 
 def test_an_object_in_a_message_is_told_by_no_address() -> None:

@@ -27,7 +27,7 @@ from torchreel.replay.compare.compiles import (
     is_bare,
     without_kernels,
 )
-from torchreel.replay.compare.lanes import allowed_of, facts_before, mark_of
+from torchreel.replay.compare.lanes import allowed_of, facts_at_start, mark_of
 from torchreel.replay.compare.selection import MARK, Point
 from torchreel.replay.compare.time_travel import Sought, Stop, Target, Until
 from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
@@ -278,7 +278,7 @@ def _sought(
     if not until:
         return None
     point = Point(checkpoint.entry, checkpoint.partition, checkpoint.ordinal)
-    known = facts_before(store, compile, point)
+    known = facts_at_start(store, compile, point)
     return Sought(
         until.stage,
         until.partition,

@@ -63,7 +63,7 @@ def _failure_group(
 ) -> FailureGroup:
     failure, compile = same[0]
     signature, following = failure.signature, next_of(compile) if compile else ""
-    line, node = _line(store, compile, failure)
+    line, node = _line_and_node(store, compile, failure)
     cases = (reduced(each, following) for each, _ in same)
     return FailureGroup(
         failure.signature_digest[:12], failure.failure_class, _where(signature),
@@ -78,7 +78,9 @@ def _failure_group(
     )  # fmt: skip
 
 
-def _line(store: Store, compile: Compile | None, failure: Failure) -> tuple[SourceLine | None, str]:
+def _line_and_node(
+    store: Store, compile: Compile | None, failure: Failure
+) -> tuple[SourceLine | None, str]:
     """Return the user's line of a failure, and the graph node that it was taken from, or ''."""
     named = last_line(failure.message)
     if named is not None:

@@ -37,7 +37,7 @@ class Lessons:
     """The passes that have candidates put off."""
     puts_off: bool = True
 
-    def after(self, likeness: Hashable, same: bool) -> Lessons:
+    def after_verdict(self, likeness: Hashable, same: bool) -> Lessons:
         """Return the lessons after a verdict on a candidate with this `likeness`.
 
         One that did not fail is remembered as refused. After a step, such ones are put off again.
@@ -139,7 +139,7 @@ class Course:
     def refused(self) -> Course:
         """Return the course that follows when the candidate is refused."""
         assert self.sweep is not None, "there is a candidate"
-        lessons = self.lessons.after(self.likeness, same=False)
+        lessons = self.lessons.after_verdict(self.likeness, same=False)
         return self._changed(sweep=self.sweep.after(False, self.best), lessons=lessons)._on()
 
     def taking(self, best: AnyCase) -> Course:
@@ -150,7 +150,7 @@ class Course:
         known: tuple[AnyCase, Course] | None = vars(self).get("_taken")
         if known is None or known[0] is not best:
             assert self.sweep is not None, "there is a candidate"
-            lessons = self.lessons.after(self.likeness, same=True)
+            lessons = self.lessons.after_verdict(self.likeness, same=True)
             sweep = self.sweep.after(True, best)
             taken = self._changed(best=best, key=sort_key(best), sweep=sweep, lessons=lessons)
             vars(self)["_taken"] = known = (best, taken._on())
@@ -193,7 +193,7 @@ class Course:
         if sweep.is_done:
             return self._swept(sweep)
         proposal = sweep.candidate()
-        held = self._decided(proposal)
+        held = self._verdict_without_run(proposal)
         if held is not None or proposal is None:
             return replace(self, sweep=sweep.after(bool(held), self.best))
         likeness = _likeness(sweep, proposal)
@@ -235,7 +235,7 @@ class Course:
             at_tier=digest,
         )
 
-    def _decided(self, candidate: AnyCase | None) -> bool | None:
+    def _verdict_without_run(self, candidate: AnyCase | None) -> bool | None:
         """Return True or False if a candidate is accepted or refused without a verdict, or None."""
         if candidate is None:
             return False

@@ -151,7 +151,7 @@ class _Sweep:
         The first failures of their kinds go only as long as there are more than `most`.
         """
         steps = (
-            self._drop_successes,
+            self._drop_material_of_successes,
             self._delete_successes,
             self._delete_repeats,
             self._delete_empty,
@@ -173,7 +173,7 @@ class _Sweep:
         self._sweep_blobs()
         self._give_back()
 
-    def _drop_successes(self) -> bool:
+    def _drop_material_of_successes(self) -> bool:
         """Drop the material of the oldest successful compiles; return False if none is left."""
         has = " OR ".join(
             f"EXISTS (SELECT 1 FROM {table} WHERE compile_id = compiles.id)" for table in _MATERIAL

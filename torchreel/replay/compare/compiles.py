@@ -25,7 +25,7 @@ from torchreel.replay.compare.lanes import (
     Lane,
     allowed_of,
     cache_hits,
-    facts_before,
+    facts_at_start,
     holes,
     lanes,
 )
@@ -195,7 +195,7 @@ def _events(recorded: Side, replayed: Side, question: Question) -> EventComparis
         )
         return EventComparison((), "", "", (why,))
     again = Point(point.entry, point.partition)
-    known = facts_before(recorded.store, recorded.compile, point)
+    known = facts_at_start(recorded.store, recorded.compile, point)
     theirs = lanes(
         replayed.store, replayed.compile, scope, again, allowed, replay=True, known=known,
         stand_ins=stand_ins,

@@ -73,10 +73,10 @@ class Walk:
         if not one.equals(other):
             return False
         if one.operator is not None and other.operator is not None:
-            history = one.operator.history(other.operator)
-            if history is None:
+            differences = one.operator.cached_differences(other.operator)
+            if differences is None:
                 return False
-            self.aside["fake-tensor cache"] += history
+            self.aside["fake-tensor cache"] += differences
         for (why, value), (_, value_there) in zip(one.aside, other.aside, strict=False):
             self.aside[why] += value != value_there
         return True
@@ -95,7 +95,7 @@ def _equal(one: LogLine, other: LogLine) -> bool:
         return False
     if one.operator is None or other.operator is None:
         return True
-    return one.operator.history(other.operator) is not None
+    return one.operator.cached_differences(other.operator) is not None
 
 
 def _by_kind(lines: Sequence[LogLine]) -> dict[tuple[str, str], list[LogLine]]:

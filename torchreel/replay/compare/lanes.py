@@ -39,7 +39,7 @@ from torchreel.replay.compare.selection import (
     Fact,
     Point,
     Sifted,
-    fact,
+    fact_of,
     is_of_conversion,
     is_of_lookup,
 )
@@ -66,7 +66,7 @@ class Operator:
     result: Json
     within: tuple[Operator, ...]
 
-    def history(self, other: Operator) -> int | None:
+    def cached_differences(self, other: Operator) -> int | None:
         """Return the number of differences that the cache explains; None if there are others.
 
         Operators within the operator are counted too.
@@ -80,7 +80,7 @@ class Operator:
             return 1 if {self.outcome, other.outcome} <= _CACHE else None
         if len(self.within) != len(other.within):
             return None
-        counts = [a.history(b) for a, b in zip(self.within, other.within, strict=True)]
+        counts = [a.cached_differences(b) for a, b in zip(self.within, other.within, strict=True)]
         if None in counts:
             return None
         return int(is_untold) + sum(count for count in counts if count is not None)
@@ -188,7 +188,7 @@ def lanes(
     """Return the lanes of a compile, by name; None if its event log lacks the checkpoint.
 
     A `replay` begins at its checkpoint, so every event in it is in scope, except for facts that
-    were `known` there (`facts_before`).  `stand_ins` are operators whose fake kernels are not the
+    were `known` there (`facts_at_start`).  `stand_ins` are operators whose fake kernels are not the
     recorded ones: their results are compared, not the operators within them.
     """
     found: dict[str, Lane] = {}
@@ -245,7 +245,7 @@ def holes(store: Store, compile: Compile, after: int, until: int) -> list[int]:
     return [seq for seq in range(after + 1, until) if seq not in there]
 
 
-def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact]:
+def facts_at_start(store: Store, compile: Compile, point: Point) -> frozenset[Fact]:
     """Return the facts known when a replay begins: earlier ones, and guards of input conversion.
 
     One that begins with the frame knows none, and has real inputs to convert.
@@ -257,7 +257,7 @@ def facts_before(store: Store, compile: Compile, point: Point) -> frozenset[Fact
     events = itertools.chain.from_iterable(queries.events(store, compile, kind) for kind in ONCE)
     converted = filter(is_of_conversion, queries.events(store, compile, GUARD_RECORD))
     known = itertools.chain((event for event in events if event.seq < before), converted)
-    return frozenset(map(fact, known))
+    return frozenset(map(fact_of, known))
 
 
 def mark_of(events: Sequence[Event], point: Point) -> Event | None:

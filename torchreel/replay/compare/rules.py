@@ -39,7 +39,7 @@ from torchreel.events.trace import TraceStrings
 from torchreel.store.documents.jsontypes import Json
 
 
-class Seen(Protocol):
+class EventLike(Protocol):
     """An event, recorded or just noted; `data` is needed of few kinds (`selection.READ`)."""
 
     @property
@@ -186,7 +186,7 @@ ON_REQUEST: Mapping[str, str] = {
 TRACE = "*"
 
 
-def is_of_trace(event: Seen) -> bool:
+def is_of_trace(event: EventLike) -> bool:
     """Return True for a record of torch's own trace: the kinds of our own events have a dot."""
     return "." not in event.kind and event.kind != Hang.kind
 
@@ -207,7 +207,7 @@ class Excuse:
     fields: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
 
-    def covers(self, event: Seen) -> bool:
+    def covers(self, event: EventLike) -> bool:
         """Return whether it is about this event."""
         here = not self.stages or event.stage in self.stages
         named = self.name in ("", event.name) or (

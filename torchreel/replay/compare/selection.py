@@ -18,9 +18,9 @@ from torchreel.replay.compare.rules import (
     FAKE_INPUTS,
     ONCE,
     TRACE,
+    EventLike,
     Excuse,
     Scope,
-    Seen,
     is_of_trace,
 )
 from torchreel.store.documents.jsontypes import Json, canonical_json
@@ -44,7 +44,7 @@ class Point:
     partition: str = ""
     ordinal: int = 0
 
-    def is_marked_by(self, event: Seen) -> bool:
+    def is_marked_by(self, event: EventLike) -> bool:
         """Return True if an event says that this checkpoint was taken there."""
         if event.kind != MARK or event.name != self.entry or not isinstance(event.data, Mapping):
             return False
@@ -101,7 +101,7 @@ class EventSelection:
         for excuse in excuses:
             self._excuses.setdefault(excuse.kind, []).append(excuse)
 
-    def sift(self, event: Seen) -> Sifted | None:
+    def sift(self, event: EventLike) -> Sifted | None:
         """Classify the next event; None for one that is out of scope."""
         if not self._open or self._ended:
             self._look_for_mark(event)
@@ -117,7 +117,7 @@ class EventSelection:
         self.lane = self._lanes.get(stage or "", self.lane)
         return self._judge(event)
 
-    def _look_for_mark(self, event: Seen) -> None:
+    def _look_for_mark(self, event: EventLike) -> None:
         if self._point is None or self._open or not self._point.is_marked_by(event):
             return
         self._open, self.mark = True, event.seq
@@ -126,7 +126,7 @@ class EventSelection:
         starts = frozenset(stage for stage in self._lanes if stage != event.stage)
         self._others = self._scope.without | starts
 
-    def _judge(self, event: Seen) -> Sifted:
+    def _judge(self, event: EventLike) -> Sifted:
         excuses = self._excuses.get(event.kind, [])
         if is_of_trace(event):
             excuses = [*excuses, *self._excuses.get(TRACE, ())]
@@ -138,11 +138,11 @@ class EventSelection:
             self._converting = converts or is_of_conversion(event)
             if self._converting:
                 return Sifted(self.lane, FAKE_INPUTS)
-        if event.kind in _FACTS and fact(event) in self._known:
+        if event.kind in _FACTS and fact_of(event) in self._known:
             return Sifted(self.lane, "seen before")
         if event.kind in ONCE:
             # Another compile may have been between forward and backward: then it is noted again.
-            self._known.add(fact(event))
+            self._known.add(fact_of(event))
         if aside:
             return Sifted(self.lane, aside)
         if self._alone and _is_of_cached_result(event):
@@ -151,13 +151,13 @@ class EventSelection:
         return Sifted(self.lane, "", depth, tuple(applying))
 
 
-def fact(event: Seen) -> Fact:
+def fact_of(event: EventLike) -> Fact:
     """Return the fact that an event notes: kind, name, data; b'' as data if its kind may repeat."""
     data = event.data if event.kind in ONCE else _expression(event)
     return event.kind, event.name, canonical_json(data) if event.kind in _FACTS else b""
 
 
-def _expression(event: Seen) -> Json:
+def _expression(event: EventLike) -> Json:
     """Return the expression of torch's record of a guard."""
     guard = event.data.get(GUARD_RECORD) if isinstance(event.data, Mapping) else None
     return guard.get("expr") if isinstance(guard, Mapping) else None
@@ -170,7 +170,7 @@ _CONVERSION = "process_inputs"
 """In AOTAutograd: converts its inputs, some of which are views of bases with symbolic sizes."""
 
 
-def is_of_conversion(event: Seen) -> bool:
+def is_of_conversion(event: EventLike) -> bool:
     """Return True for torch's record of a guard that it suppressed while it converted inputs.
 
     Where a replay, which has no inputs to convert, comes to that guard, it is evaluated later.
@@ -182,7 +182,7 @@ _LOOKUP = "_lookup_graph"
 """In Inductor's cache: takes over the guards of an entry that it found."""
 
 
-def is_of_lookup(event: Seen) -> bool:
+def is_of_lookup(event: EventLike) -> bool:
     """Return True for torch's record of a guard that comes with code out of a cache."""
     return _is_guard_within(event, _LOOKUP)
 
@@ -191,7 +191,7 @@ _RESULT_OF_ENTRY = "_get_output_tensor_from_cache_entry"
 """In torch's FakeTensorMode: makes a result out of an entry of its cache, and suppresses guards."""
 
 
-def _is_of_cached_result(event: Seen) -> bool:
+def _is_of_cached_result(event: EventLike) -> bool:
     """Return True for torch's record of a suppressed guard, which it evaluates once in a process.
 
     An ATen graph that is replayed alone has a new ShapeEnv, which asks again.
@@ -199,7 +199,7 @@ def _is_of_cached_result(event: Seen) -> bool:
     return _is_guard_within(event, _RESULT_OF_ENTRY)
 
 
-def _is_guard_within(event: Seen, function: str) -> bool:
+def _is_guard_within(event: EventLike, function: str) -> bool:
     if event.kind != GUARD_RECORD or not isinstance(event.data, Mapping):
         return False
     record = event.data.get(event.kind)
@@ -208,12 +208,12 @@ def _is_guard_within(event: Seen, function: str) -> bool:
     return any(isinstance(f, Mapping) and f.get("name") == function for f in frames)
 
 
-def _depth(event: Seen) -> int:
+def _depth(event: EventLike) -> int:
     depth = event.data.get("depth") if isinstance(event.data, Mapping) else 0
     return depth if isinstance(depth, int) else 0
 
 
-def _is_of_aot(event: Seen) -> bool:
+def _is_of_aot(event: EventLike) -> bool:
     """Return True for a trace record of AOTAutograd, which wraps the code that Inductor made."""
     data = event.data if isinstance(event.data, Mapping) else {}
     return torch_file(data.get("pathname", "")).startswith("torch/_functorch/")
