@@ -115,7 +115,10 @@ class CompileRow(DocumentPart, frozen=True):
     ]
     backend: Annotated[str, says("the backend")] = ""
     started_ms: Annotated[float, says("milliseconds after its recording began")] = 0
-    ms: Annotated[float | None, says("how long it took; null where nobody knows")] = None
+    ms: Annotated[
+        float | None,
+        says("how long it took, without the time between its stages; null where nobody knows"),
+    ] = None
     stack: Annotated[int | None, says("place in `frames` of the frame that called it")] = None
     stage: Annotated[str, says("the stage in which it failed")] = ""
     call_nodes: Annotated[int | None, says("call nodes of its first graph")] = None

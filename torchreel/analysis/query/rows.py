@@ -38,7 +38,7 @@ class CompilesRow(NamedTuple):
     started_ns: int
     """Beginning, in nanoseconds since 1970."""
     seconds: float | None
-    """Duration."""
+    """Duration, without the time between its stages (before a backward)."""
     call_nodes: int | None
     """Number of call nodes of its first graph."""
 

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import ForwardRef, NamedTuple
 
 from torchreel.analysis.differences import spelled_bound
+from torchreel.analysis.durations import compile_ns
 from torchreel.analysis.event_log import CompileEventLog
 from torchreel.analysis.guard_check.check import guards_of
 from torchreel.analysis.query.rows import (
@@ -114,13 +115,15 @@ class QueryScope:
 
 
 def _compiles(scope: QueryScope) -> Iterator[Values]:
-    graphs = queries.first_graphs_of(scope.store, [row for _, row in scope.compiles])
+    rows = [row for _, row in scope.compiles]
+    graphs = queries.first_graphs_of(scope.store, rows)
+    stages = queries.stages_by_compile(scope.store, rows)
     for recording, row in scope.compiles:
         first = graphs.get(row.id)
         yield (
             row.place, recording.id, recording.kind, recording.rank, row.compile_id, row.attempt,
             row.frame_name, row.frame_file, row.frame_line, row.backend, row.status,
-            row.started_ns, _seconds(row.started_ns, row.ended_ns),
+            row.started_ns, _in_seconds(compile_ns(row, stages.get(row.id, ()))),
             first.call_nodes if first is not None else None,
         )  # fmt: skip
 
@@ -150,12 +153,13 @@ def _stages(scope: QueryScope) -> Iterator[Values]:
     stages = queries.stages_by_compile(scope.store, [row for _, row in scope.compiles])
     for _, row in scope.compiles:
         for stage in stages.get(row.id, ()):
-            seconds = _seconds(stage.started_ns, stage.ended_ns)
-            yield row.place, stage.stage, stage.partition, stage.status, stage.started_ns, seconds
+            ended = stage.ended_ns
+            spent = _in_seconds(None if ended is None else ended - stage.started_ns)
+            yield row.place, stage.stage, stage.partition, stage.status, stage.started_ns, spent
 
 
-def _seconds(began: int, ended: int | None) -> float | None:
-    return None if ended is None else (ended - began) / 1e9
+def _in_seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9
 
 
 # -- graphs ---------------------------------------------------------------------------------------

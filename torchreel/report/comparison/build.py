@@ -18,6 +18,7 @@ from torchreel.analysis.cache_keys import why_cache
 from torchreel.analysis.diff import CompileDiff, DiffReport, LayerDiff, LayerDifference, diff
 from torchreel.analysis.diff.report import DiffSide, place
 from torchreel.analysis.diff.text import parting_lines, parting_texts
+from torchreel.analysis.durations import compile_ns
 from torchreel.errors import DamagedStore, TorchreelError, UnsupportedError
 from torchreel.report.comparison.document import (
     ComparedEnvironment,
@@ -33,9 +34,8 @@ from torchreel.report.compiles.keys import key_of
 from torchreel.report.document import FORMAT, ComparedKey
 from torchreel.report.packing import Packer, encoded, json_block
 from torchreel.report.page import PAGE_BYTES
-from torchreel.store import Store
+from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
-from torchreel.store.records import Compile
 
 _MOST_PLACES = 200
 """Places of one layer that a page shows."""
@@ -95,7 +95,7 @@ def _pair(pair: CompileDiff) -> ComparedPair:
     first = next((row.differences[0] for row in pair.differing if row.layer == "events"), None)
     return ComparedPair(
         one.place, other.place, one.frame_name, one.frame_file, one.frame_line,
-        (one.status, other.status), (_ms(one), _ms(other)),
+        (one.status, other.status), (_ms(pair.left), _ms(pair.right)),
         [layer.layer for layer in pair.differing], None if first is None else _first(first),
     )  # fmt: skip
 
@@ -106,8 +106,9 @@ def _first(found: LayerDifference) -> ComparedPlace:
     return _place(replace(found, left=left, right=right))
 
 
-def _ms(row: Compile) -> float | None:
-    return None if row.ended_ns is None else (row.ended_ns - row.started_ns) / 1e6
+def _ms(side: DiffSide) -> float | None:
+    spent = compile_ns(side.compile, queries.stages(side.store, side.compile))
+    return None if spent is None else spent / 1e6
 
 
 def _place(found: LayerDifference) -> ComparedPlace:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from torchreel.analysis.durations import compile_ns
 from torchreel.analysis.event_log import is_library, users_line
 from torchreel.analysis.why.causes import is_break
 from torchreel.events.frames import CacheMiss, FrameStart, GraphBreak, Restart
@@ -16,7 +17,7 @@ from torchreel.events.guards import Guard
 from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.report.document import CallerFrame, CompileRow
 from torchreel.store import Store, queries
-from torchreel.store.records import Compile, Event, Failure, Recording, StackFrame
+from torchreel.store.records import Compile, Event, Failure, Recording, StackFrame, Stage
 
 START, MISS, BREAK = FrameStart.kind, CacheMiss.kind, GraphBreak.kind
 KINDS = (START, CacheOutcome.kind, Restart.kind, MISS, BREAK)
@@ -33,6 +34,7 @@ class RecordingFacts:
     failures: list[Failure]
     counts: Mapping[int | None, Mapping[str, int]]
     stacks: Mapping[int, StackFrame]
+    stages: Mapping[int, list[Stage]]
     events: dict[int | None, list[Event]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,12 +59,14 @@ class RecordingFacts:
 
 def facts_of(store: Store, recording: Recording) -> RecordingFacts:
     """Read what a listing of a recording needs."""
+    compiles = queries.compiles(store, recording.id)
     found = RecordingFacts(
         recording,
-        queries.compiles(store, recording.id),
+        compiles,
         queries.failures(store, recording.id),
         queries.event_counts_by_compile(store, recording.id),
         queries.readable(store, lambda: queries.stack_frames(store, recording.id), {}),
+        queries.stages_by_compile(store, compiles),
     )
     for event in queries.events(store, recording, KINDS):
         found.events.setdefault(event.compile_id, []).append(event)
@@ -96,6 +100,7 @@ def row_of(
 ) -> CompileRow:
     """Return the row of a compile."""
     counts = facts.counts.get(compile.id, {})
+    spent = compile_ns(compile, facts.stages.get(compile.id, ()))
     began = facts.of(compile, START)
     answers = (
         f"{event.name} {event.fields.outcome}"
@@ -106,7 +111,7 @@ def row_of(
         compile.place, compile.recording_id, compile.frame_name, compile.frame_file,
         compile.frame_line, compile.status, compile.backend or "",
         (compile.started_ns - facts.recording.started_ns) / 1e6,
-        None if compile.ended_ns is None else (compile.ended_ns - compile.started_ns) / 1e6,
+        None if spent is None else spent / 1e6,
         stacks.innermost(queries.unwound(facts.stacks, began[0])) if began else None,
         facts.failed_in.get(compile.id, ""), call_nodes, counts.get(_GUARD, 0),
         sum(is_break(event) for event in facts.of(compile, BREAK)), counts.get(MISS, 0),
