@@ -21,6 +21,9 @@ from tests.recorder import programs
 from tests.recorder.conftest import RecordedLog
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.store import Store, queries
+from torchreel.store.failures.signature import crash_signature
+
+SAMPLED = pytest.mark.sampled
 
 
 @pytest.mark.slow
@@ -96,6 +99,42 @@ def test_a_death_while_dynamo_traces_leaves_its_frame(path: Path, mode: str) -> 
         log = RecordedLog(store)
         assert (log.recording.status, log.recording.exit_signal) == ("died", "SIGKILL")
         assert (log.compile.status, log.compile.frame_name) == ("crashed", "<lambda>")
+
+
+DEADLY_TO_LOWER = """
+import ctypes, time
+from torch._inductor.lowering import register_lowering
+
+@torch.library.custom_op("deadly::lowered", mutates_args=())
+def op(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+op.register_fake(torch.empty_like)
+
+@register_lowering(torch.ops.deadly.lowered.default)
+def lower(x):
+    time.sleep({seconds})
+    ctypes.string_at(0)
+
+torch.compile(lambda x: op(x.sin()).cos())(torch.ones(2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "seconds"), [("full", 0), ("flight", 0), pytest.param("full", 1, marks=SAMPLED)]
+)
+def test_a_death_while_inductor_lowers_is_at_its_node(path: Path, mode: str, seconds: int) -> None:
+    """The stage does not depend on how much of the event log had been written."""
+    from torchreel.recorder.launch import run_recorded
+
+    program = programs.PRELUDE + DEADLY_TO_LOWER.format(seconds=seconds)
+    assert run_recorded([sys.executable, "-c", program], path, mode=mode) == 128 + signal.SIGSEGV
+    with Store.open(path) as store:
+        (failure,) = queries.failures(store)
+    assert failure.signature == crash_signature("lowering", "inference", "SIGSEGV")
+    assert failure.message == (
+        "The process ended here, with SIGSEGV, while it lowered the node lowered."
+    )
 
 
 HUNGRY = """

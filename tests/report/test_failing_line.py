@@ -13,11 +13,13 @@ from torchreel.events.inductor import Kernel, Lowering
 from torchreel.report import render
 from torchreel.report.document import FailureGroup
 from torchreel.store import Store, queries
-from torchreel.store.failures.signature import Signature
+from torchreel.store.failures.signature import FailureClass, Signature, crash_message
 from torchreel.store.records import Compile, Event
 
 
-def failed(path: Path, stage: str, after: Event, message: str) -> FailureGroup:
+def failed(
+    path: Path, stage: str, after: Event, message: str, kind: FailureClass = "hang"
+) -> FailureGroup:
     """The group of another failure of the first compile, right after an event."""
     with Store.open(path, write=True) as store:
         row = first(store)
@@ -26,7 +28,7 @@ def failed(path: Path, stage: str, after: Event, message: str) -> FailureGroup:
             for each in queries.stages(store, row)
             if each.stage == "lowering" and each.partition != "backward"
         }
-        signature = Signature("hang", stage, partition, (), (), message)
+        signature = Signature(kind, stage, partition, (), (), message)
         with store.writer() as w:
             add_failure(
                 w, row.recording_id, row.id, signature, message=message, time_ns=after.time_ns
@@ -48,6 +50,19 @@ def events(path: Path, kind: str) -> list[Event]:
 def copied(recorded: Path, tmp_path: Path) -> Path:
     """A store with a compile of `relu(down(sigmoid(up(x)) * 2)) + x`."""
     return Path(shutil.copy(recorded, tmp_path / "copy.db"))
+
+
+@pytest.mark.parametrize(
+    ("node", "code"), [("sigmoid", "hidden = torch.sigmoid(self.up(x)) * 2"), ("", None)]
+)
+def test_a_crash_is_at_the_node_that_its_message_names(
+    copied: Path, node: str, code: str | None
+) -> None:
+    """Events of the last nodes may be missing."""
+    before = events(copied, Lowering.kind)[0]
+    group = failed(copied, "lowering", before, crash_message("SIGSEGV", node), "crash")
+    assert group.node == node
+    assert (group.line.code if group.line else None) == code
 
 
 def test_a_hang_is_at_the_node_that_was_not_lowered(copied: Path) -> None:

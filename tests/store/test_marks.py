@@ -8,9 +8,10 @@ import pytest
 
 from tests.store.rows import add_compile, add_recording, add_stage
 from torchreel.store import Store, queries
+from torchreel.store.failures.signature import crash_signature, lowered_when_it_crashed
 from torchreel.store.post_mortem import settle
 from torchreel.store.processes import marks
-from torchreel.store.processes.marks import BESIDE, KEY, NOWHERE, Marks
+from torchreel.store.processes.marks import BESIDE, KEY, NOWHERE, Marks, Place
 
 DEAD = 2**31 - 1
 """No process has that number."""
@@ -52,6 +53,49 @@ def test_only_a_compile_that_the_compiler_was_at_work_on_crashed(store: Store, p
     first, second = queries.compiles(store, recording)[:2]
     assert failure.compile_id == second.id
     assert [queries.open_stage(store, row) is None for row in (first, second)] == [True, False]
+
+
+def test_a_crash_is_where_the_process_last_was(store: Store, path: Path) -> None:
+    """The row of a stage may not have been written when the process dies."""
+    recording = dead_recording(store, "running", "running", "running", exit_signal="SIGSEGV")
+    made = marked(path)
+    for began, place in (
+        (1, Place("forward", "inference")),
+        (2, Place("codegen", "backward")),
+        (1, Place("lowering", "inference", "mm_1")),
+        # Of the third, no stage was entered.
+        (3, Place("")),
+    ):
+        made.enter(began, place)
+    settle(store)
+    found = {row.compile_id: row for row in queries.failures(store)}
+    one, two, three = (found[row.id] for row in queries.compiles(store, recording))
+    places = [(row.stage, row.partition) for row in (one, two, three)]
+    assert places == [("lowering", "inference"), ("codegen", "backward"), ("dynamo", "")]
+    assert one.signature == crash_signature("lowering", "inference", "SIGSEGV")
+    assert "with SIGSEGV, while it lowered the node mm_1." in one.message
+    assert [lowered_when_it_crashed(row.message) for row in (one, two)] == ["mm_1", None]
+
+
+def test_of_many_places_the_last_are_known(path: Path) -> None:
+    made = marked(path)
+    for number in range(1, 101):
+        made.enter(number, Place("x" * number))
+    ends = marks.read(str(path), DEAD, BEGAN)
+    assert ends is not None
+    assert sorted(ends.places) == list(range(69, 101))
+    assert ends.places[70] == Place("x" * 70)
+    assert ends.statuses == {}
+
+
+def test_a_file_of_an_older_version_has_no_places(path: Path) -> None:
+    made = marked(path, (1, "ok"))
+    made.enter(1, Place("lowering"))
+    file = marks.path_of(str(path), DEAD, BEGAN)
+    os.truncate(file, 16384)
+    ends = marks.read(str(path), DEAD, BEGAN)
+    assert ends is not None
+    assert (ends.statuses, ends.places) == ({1: "ok"}, {})
 
 
 def test_without_its_marks_nobody_knows(store: Store) -> None:

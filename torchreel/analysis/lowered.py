@@ -17,6 +17,7 @@ from torchreel.errors import StoreError
 from torchreel.events.inductor import Kernel, Lowering
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.failures.signature import lowered_when_it_crashed
 from torchreel.store.records import Event, Failure, Graph, StackFrame, Stage
 
 STAGE = "lowering"
@@ -63,6 +64,9 @@ def failing_node(log: CompileEventLog, failure: Failure) -> Lowered | None:
 
 
 def _not_done(log: CompileEventLog, graph: Graph, failure: Failure) -> str | None:
+    if failure.failure_class == "crash":
+        # What was done last may be missing: it died with the process.
+        return lowered_when_it_crashed(failure.message)
     before = [
         (event, fields)
         for event, fields in log.typed(Lowering)

@@ -332,6 +332,7 @@ class Recorder:
         if self.spans.top is None:
             self._failed.begin()
         self.spans.push(span)
+        self.event_log.mark_place(span)
 
     def _reopen(self, entry: CompileEntry) -> None:
         """A compile goes on (its backward, its first run): should the process die, it was there."""
@@ -367,6 +368,8 @@ class Recorder:
             self.finish(span.entry, _ended(error, failed), seconds)
             # What is still in memory when the process is killed looks as if it had never ended.
             self.event_log.hurry()
+        if (outer := self.spans.top) is not None:
+            self.event_log.mark_place(outer)
 
     def _at_boundary(self, checkpoint: tuple[str, str, int] | None) -> None:
         for look in boundaries:
@@ -380,6 +383,11 @@ class Recorder:
         if mark is None or not isinstance(error, Exception):
             return
         self.add_failure(error, mark)
+
+    def lowers(self, node: str) -> None:
+        """Mark the node that is lowered from now on."""
+        if (top := self.spans.top) is not None:
+            self.event_log.mark_place(top, node)
 
     def partition(self) -> str:
         """Return the partition of the innermost open stage."""

@@ -11,15 +11,12 @@ from sqlalchemy import select
 
 from torchreel.store import queries, schema
 from torchreel.store.database import Store
-from torchreel.store.failures.signature import crash_signature
+from torchreel.store.failures.signature import crash_message, crash_signature
 from torchreel.store.processes import marks
 from torchreel.store.processes.liveness import is_alive
 from torchreel.store.records import Compile, Recording
 from torchreel.store.schema import recordings
 from torchreel.store.writer import Writer
-
-# A compile begins with Dynamo, before any stage is entered.
-_FIRST_STAGE = "dynamo"
 
 _LONG_NS = 3600 * 10**9
 
@@ -31,8 +28,7 @@ class _Crash:
     """The place where a process died: compile, stage, and the checkpoint to replay from."""
 
     compile: Compile
-    stage: str
-    partition: str
+    place: marks.Place
     checkpoint_id: int | None
 
 
@@ -117,7 +113,7 @@ def _crashes(store: Store, recording: Recording, compiles: list[Compile]) -> lis
         inner = [row for row in crashed if not any(_is_within(other, row) for other in crashed)]
         return [_crash_in(store, row) for row in inner if queries.failure_of(store, row) is None]
     if compiles and recording.exit_signal in queries.FAULTS:
-        return [_Crash(compiles[-1], "run", "", _checkpoint(store, compiles[-1]))]
+        return [_Crash(compiles[-1], marks.Place("run"), _checkpoint(store, compiles[-1]))]
     return []
 
 
@@ -128,9 +124,7 @@ def _is_within(compile: Compile, outer: Compile) -> bool:
 
 
 def _crash_in(store: Store, compile: Compile) -> _Crash:
-    stage = queries.open_stage(store, compile)
-    place = (stage.stage, stage.partition) if stage else (_FIRST_STAGE, "")
-    return _Crash(compile, *place, _checkpoint(store, compile))
+    return _Crash(compile, queries.last_place(store, compile), _checkpoint(store, compile))
 
 
 def _checkpoint(store: Store, compile: Compile) -> int | None:
@@ -140,16 +134,17 @@ def _checkpoint(store: Store, compile: Compile) -> int | None:
 
 
 def _write(writer: Writer, recording: Recording, crash: _Crash) -> None:
-    signature = crash_signature(crash.stage, crash.partition, recording.exit_signal)
+    stage, partition, node = crash.place
+    signature = crash_signature(stage, partition, recording.exit_signal)
     writer.add(
         "failures",
         recording_id=recording.id,
         compile_id=crash.compile.id,
-        stage=crash.stage,
-        partition=crash.partition,
+        stage=stage,
+        partition=partition,
         failure_class="crash",
         exception_type="",
-        message=f"The process ended here, with {recording.exit_signal or 'no word why'}.",
+        message=crash_message(recording.exit_signal, node),
         chain=[],
         signature=signature.to_json(),
         signature_digest=signature.digest,

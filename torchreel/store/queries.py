@@ -283,6 +283,24 @@ def open_stage(store: Store, compile: Compile) -> Stage | None:
     return open_stages(store, [compile]).get(compile.id)
 
 
+def last_place(store: Store, compile: Compile) -> marks.Place:
+    """Return the place where a compile was when its process died.
+
+    Its marks say so as long as they are there. Rows of stages may be some tenths of a second late.
+    """
+    row = recording(store, compile.recording_id)
+    ends = marks.read(store.target, row.pid, row.started_ns)
+    place = ends.places.get(compile.started_ns) if ends is not None else None
+    if place is not None and place.stage:
+        return place
+    still = open_stage(store, compile)
+    return marks.Place(still.stage, still.partition) if still else marks.Place(_FIRST_STAGE)
+
+
+_FIRST_STAGE = "dynamo"
+"""The stage of a compile that has entered none."""
+
+
 def open_stages(store: Store, compiles: Sequence[Compile]) -> dict[int, Stage]:
     """Return the innermost stage that each of some compiles has entered and not left, by the
     compile's row id.

@@ -192,9 +192,8 @@ def _first_of_each(found: Iterable[Failure]) -> Iterator[Failure]:
 
 def _died(store: Store, recording: Recording, row: Compile) -> Signature:
     """Return the signature of a crash that nobody wrote down: the store can't be written to."""
-    still = queries.open_stage(store, row)
-    stage, partition = (still.stage, still.partition) if still is not None else ("dynamo", "")
-    return crash_signature(stage, partition, recording.exit_signal)
+    place = queries.last_place(store, row)
+    return crash_signature(place.stage, place.partition, recording.exit_signal)
 
 
 def _parts(store: Store, failures: Sequence[Failure]) -> dict[int, ProgramPart]:

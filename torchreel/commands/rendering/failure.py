@@ -52,9 +52,9 @@ def _some_lines(message: str) -> list[str]:
 
 
 def _print_crash(store: Store, row: Compile) -> None:
-    still = queries.open_stage(store, row)
     if row.status == "crashed":
-        where = f" in stage {still.stage} {still.partition}".rstrip() if still is not None else ""
+        place = queries.last_place(store, row)
+        where = f" in stage {place.stage} {place.partition}".rstrip()
         streams.result()
         streams.result(f"failure: the process died{where}", style="bold red")
 

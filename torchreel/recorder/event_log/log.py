@@ -31,13 +31,13 @@ from torchreel.recorder.event_log.rows import (
 from torchreel.recorder.event_log.stacks import Stacks
 from torchreel.recorder.failing_open import fail_open, losses
 from torchreel.recorder.redaction import RedactingWriter
-from torchreel.store.processes.marks import KEY, Marks
+from torchreel.store.processes.marks import KEY, Marks, Place
 
 if TYPE_CHECKING:
     from torchreel.recorder.control import KillSwitch
     from torchreel.recorder.event_log.retention import Retention
     from torchreel.recorder.event_log.rows import AnyWriter
-    from torchreel.recorder.event_log.spans import CompileEntry
+    from torchreel.recorder.event_log.spans import CompileEntry, Span
     from torchreel.recorder.redaction import Redactor
     from torchreel.store.database import Store
     from torchreel.store.files.direct import DirectStore, DirectWriter
@@ -158,6 +158,12 @@ class EventLog:
         """Mark how a compile stands, so that it is known should the process die now."""
         if entry.ref.id is not None or not self.off:  # else it never gets a row
             self.marks.mark(entry.started_ns, entry.status)
+
+    def mark_place(self, span: Span, node: str = "") -> None:
+        """Mark where a compile is now, so that it is known should the process die here."""
+        entry = span.entry
+        if entry.ref.id is not None or not self.off:
+            self.marks.enter(entry.started_ns, Place(span.stage, span.partition, node))
 
     def wants_checkpoint(self, entry: CompileEntry) -> bool:
         """Return True if the checkpoints of this compile are to be recorded."""

@@ -123,6 +123,11 @@ def _passed(
     recorder.note(InductorPass(observer.subsystem, len(observer.gm.graph.nodes)), observer.passname)
 
 
+def _lowers(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    node = getattr(args[0], "current_node", None)
+    recorder.lowers(node.name if node is not None else "")
+
+
 def _lowered(
     recorder: Recorder,
     args: tuple[Any, ...],
@@ -316,7 +321,7 @@ def _without_directory(argument: str) -> str:
 PROBES = (
     Probe(JOINT, _joint),
     Tap(PASS, _passed),
-    Tap(LOWER, _lowered),
+    Tap(LOWER, _lowered, before=_lowers),
     Tap(FUSE, _fused),
     Tap(REFUSE, _refused),
     Probe(SCHEDULE, _scheduled),

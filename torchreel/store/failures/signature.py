@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Literal, cast
 
 from torchreel.errors import DamagedStore
+from torchreel.patterns import lazy_text
 from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of
 from torchreel.store.failures.normalised_messages import (
     is_compiler_output,
@@ -27,11 +28,13 @@ from torchreel.store.failures.raised import Raised, exception_chain, raised_chai
 
 __all__ = [
     "Signature",
+    "crash_message",
     "crash_signature",
     "exception_chain",
     "from_chain",
     "from_exception",
     "hang_signature",
+    "lowered_when_it_crashed",
     "memory_signature",
     "normalise_message",
     "predicate_signature",
@@ -187,6 +190,21 @@ def crash_signature(stage: str, partition: str, signal: str | int | None) -> Sig
     -11).
     """
     return Signature("crash", stage, partition, signal=signal_name(signal))
+
+
+def crash_message(signal: str | None, node: str = "") -> str:
+    """Return the message of a crash: the signal, and the node that was being lowered, if any."""
+    lowering = f", while it lowered the node {node}" if node else ""
+    return f"The process ended here, with {signal or 'no word why'}{lowering}."
+
+
+def lowered_when_it_crashed(message: str) -> str | None:
+    """Return the node that `crash_message` names, or None."""
+    found = _LOWERED.search(message)
+    return found[1] if found else None
+
+
+_LOWERED = lazy_text(r", while it lowered the node (\w+)\.$")
 
 
 def hang_signature(stage: str, partition: str = "") -> Signature:

@@ -1,7 +1,7 @@
-"""Marks the compiles of a process that have returned, in a small file beside its store.
+"""Marks how the compiles of a process stand, in a small file beside its store.
 
-Lives here: the file, written by the recorder as each compile returns and read once the process is
-gone.  Not here: what follows from it (`post_mortem`, `queries`).
+Lives here: the file, written by the recorder as each compile enters a stage or returns, and read
+once the process is gone.  Not here: what follows from it (`post_mortem`, `queries`).
 
 A row that says so reaches the store a moment later, by another thread, and never when the disk is
 full.  A mark costs one write of 32 bytes into a file whose room is taken at the start: it is in the
@@ -42,6 +42,12 @@ _RECORD = struct.Struct("<QQQQ")
 _SLOTS = 511
 """Marks in the file, the last ones: with the header 16 KiB.  The rows of compiles that returned
 earlier are in the store."""
+_PLACE = struct.Struct("<QQ112s")
+"""The number of the place (from 1), when its compile began, and where it is: the stage, the
+partition and the node, as UTF-8 with zero bytes between and after them."""
+_PLACES = 32
+"""Places in the file, the last ones: after the marks, 4 KiB."""
+_ROOM = _HEADER.size + _SLOTS * _RECORD.size, _PLACES * _PLACE.size
 _STATUSES = ("running", "ok", "failed", "restarted", "stopped", "hung", "skipped")
 _NAME = lazy_text(r"-marks-(\d+)-(\d+)")
 
@@ -71,8 +77,8 @@ class Marks:
     def __init__(self) -> None:
         self._path: Path | None = None
         self._broken = False
-        self._numbers = itertools.count(1)
-        self._waiting: deque[bytes] = deque(maxlen=_SLOTS)
+        self._numbers, self._places = itertools.count(1), itertools.count(1)
+        self._waiting: deque[tuple[int, bytes]] = deque(maxlen=_SLOTS)
 
     def create(self, target: str, pid: int, started_ns: int) -> str:
         """Make the file; return where the marks are, for `KEY`."""
@@ -89,8 +95,19 @@ class Marks:
         """Mark that the compile which began then has returned with `status`, or goes on."""
         if self._broken or status not in _STATUSES:
             return
-        record = next(self._numbers), time.time_ns(), started_ns, _STATUSES.index(status)
-        self._waiting.append(_RECORD.pack(*record))
+        number = next(self._numbers)
+        record = _RECORD.pack(number, time.time_ns(), started_ns, _STATUSES.index(status))
+        self._waiting.append((_HEADER.size + number % _SLOTS * _RECORD.size, record))
+        self._write()
+
+    def enter(self, started_ns: int, place: Place) -> None:
+        """Mark that the compile which began then has come to a place."""
+        if self._broken:
+            return
+        number = next(self._places)
+        text = "\0".join(place).encode(errors="replace")
+        record = _PLACE.pack(number, started_ns, text)
+        self._waiting.append((_ROOM[0] + number % _PLACES * _PLACE.size, record))
         self._write()
 
     def end(self, *, written: bool) -> None:
@@ -111,9 +128,8 @@ class Marks:
             return  # the store is not open yet: `create` writes what waits
         while self._waiting:
             try:
-                record = self._waiting.popleft()
-                number = _RECORD.unpack(record)[0]
-                _write_at(path, _HEADER.size + number % _SLOTS * _RECORD.size, record)
+                at, record = self._waiting.popleft()
+                _write_at(path, at, record)
             except IndexError:  # another thread was faster
                 return
             except OSError:
@@ -127,7 +143,7 @@ def _create(path: Path) -> bool:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except (OSError, ValueError):
         return False
-    room = _HEADER.pack(_MAGIC, 0, _machine()) + bytes(_SLOTS * _RECORD.size)
+    room = _HEADER.pack(_MAGIC, 0, _machine()) + bytes(sum(_ROOM) - _HEADER.size)
     try:
         whole = os.write(handle, room) == len(room)
     except OSError:
@@ -157,6 +173,15 @@ def _write_at(path: Path, place: int, data: bytes) -> None:
         os.close(handle)
 
 
+class Place(NamedTuple):
+    """The place in the pipeline that a compile has come to."""
+
+    stage: str
+    partition: str = ""
+    node: str = ""
+    """The node that is being lowered, if any."""
+
+
 class Ends(NamedTuple):
     """The content of the marks of a process."""
 
@@ -166,6 +191,8 @@ class Ends(NamedTuple):
     """By when a compile began: the last mark of it."""
     complete_since: int
     """No mark that was set at or after this time is missing."""
+    places: dict[int, Place]
+    """By when a compile began: where it was last, if that is known."""
 
     def of(self, started_ns: int) -> str:
         """Return the status of the compile when the process ended, or 'running' or 'unknown'."""
@@ -196,13 +223,13 @@ def _content(target: str, pid: int, started_ns: int) -> bytes | None:
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return None
-        data = os.pread(handle, _HEADER.size + _SLOTS * _RECORD.size, 0)
+        data = os.pread(handle, sum(_ROOM), 0)
     except OSError:
         return None
     finally:
         os.close(handle)
-    whole = len(data) == _HEADER.size + _SLOTS * _RECORD.size and data.startswith(_MAGIC)
-    return data if whole else None
+    # An older version had no room for places.
+    return data if len(data) in (_ROOM[0], sum(_ROOM)) and data.startswith(_MAGIC) else None
 
 
 _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -210,10 +237,18 @@ _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def _parsed(data: bytes) -> Ends:
-    found = sorted(record for record in _RECORD.iter_unpack(data[_HEADER.size :]) if record[0])
+    marks, places = data[_HEADER.size : _ROOM[0]], data[_ROOM[0] :]
+    found = sorted(record for record in _RECORD.iter_unpack(marks) if record[0])
     statuses = {began: _STATUSES[code] for *_, began, code in found if code < len(_STATUSES)}
     is_full = len(found) == _SLOTS
-    return Ends(_HEADER.unpack_from(data)[1] == 1, statuses, found[0][1] if is_full else 0)
+    complete_since = found[0][1] if is_full else 0
+    return Ends(_HEADER.unpack_from(data)[1] == 1, statuses, complete_since, _last_places(places))
+
+
+def _last_places(data: bytes) -> dict[int, Place]:
+    found = sorted(record for record in _PLACE.iter_unpack(data) if record[0])
+    parts = {began: text.decode(errors="replace").split("\0") for _, began, text in found}
+    return {began: Place(*texts[: len(Place._fields)]) for began, texts in parts.items()}
 
 
 def remove(target: str, pid: int, started_ns: int) -> None:
