@@ -462,6 +462,31 @@ class Model(torch.nn.Module):
 def main():
     torch.compile(Model(), backend="eager")(ones(3))
 """,
+    "objects that refuse to be pickled": """
+class Wrapper:
+    def __init__(self, f): self.f, self.scale = f, 3
+    def __call__(self, x): return self.f(x) * self.scale
+    def __getstate__(self): raise TypeError("take it apart first")
+class Slotted:
+    __slots__ = ("a", "b", "__c")
+    def __init__(self): self.a, self.__c = 2, 5
+    def __reduce__(self): raise RuntimeError("no")
+    def __setattr__(self, name, value): object.__setattr__(self, name, value + 1)
+    def total(self): return self.a + self.__c
+class Closed(Wrapper):
+    __slots__ = ("extra",)
+    def __getattribute__(self, name):
+        if name == "__dict__": raise AttributeError(name)
+        return object.__getattribute__(self, name)
+    def __setstate__(self, state): raise TypeError("nor put together")
+def main():
+    def step(x, wrapper, slotted, closed):
+        return wrapper(x) + slotted.total() + closed.extra * closed.scale
+    closed = Closed(torch.cos)
+    closed.extra = 7
+    f = torch.compile(step, backend="eager")
+    f(ones(3), Wrapper(torch.sin), Slotted(), closed)
+""",
     "a frozen class with slots": """
 @dataclasses.dataclass(frozen=True)
 class Info:

@@ -287,8 +287,21 @@ def set_members(obj: object, members: Mapping[str, object]) -> None:
 
     Where another bundle had the object, it may hold tensors that the compile itself made.
     """
-    _replaced.extend(_pairs(vars(obj), members, 0))
-    vars(obj).update(members)
+    present = object.__getattribute__(obj, "__dict__")
+    _replaced.extend(_pairs(present, members, 0))
+    present.update(members)
+
+
+def set_plain(obj: object, content: tuple[Mapping[str, object], Mapping[str, object]]) -> None:
+    """Give an object of a class written in Python its members, and the values of its slots.
+
+    Past all that its class says of pickling and of setting attributes.
+    """
+    members, slots = content
+    if members:
+        set_members(obj, members)
+    for name, value in slots.items():
+        object.__setattr__(obj, name, value)
 
 
 _replaced: list[tuple[torch.Tensor, torch.Tensor]] = []

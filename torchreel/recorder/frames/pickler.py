@@ -35,6 +35,7 @@ from torchreel.recorder.frames.reduce_values import (
     has_own_state,
     members_of,
     past_overrides,
+    plain_members_of,
     with_marks,
     with_token,
     without_known_globals,
@@ -239,6 +240,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 self._look([(obj.name, parts[2])])
             make, arguments, *rest = parts
             return made, (id(obj), make, *arguments), *rest
+        if (parts := plain_members_of(obj)) is not None:
+            return with_token(obj, parts)
         kind = type(obj)
         opaque = self._notes.missing(
             f"{kind.__module__}.{kind.__qualname__}",

@@ -9,12 +9,13 @@ from __future__ import annotations
 import collections
 import copyreg
 import sys
-from types import CodeType, FunctionType
+from collections.abc import Iterator
+from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
 import torch
 
-from torchreel.formats.frames.parts import bare, fill, made, set_marked, set_members
+from torchreel.formats.frames.parts import bare, fill, made, set_marked, set_members, set_plain
 from torchreel.recorder.frames import places
 from torchreel.torch_compat import dynamo
 
@@ -126,6 +127,42 @@ def members_of(obj: object) -> tuple[Any, ...] | None:
     if not isinstance(obj, torch.nn.Module) and not _is_optimizer(obj):
         return None
     return bare, (type(obj),), dict(vars(obj)), None, None, set_members
+
+
+def plain_members_of(obj: object) -> tuple[Any, ...] | None:
+    """Return a reduce value that makes an object of its members; None if there is more to it.
+
+    For one that refuses to be pickled (accelerate's wrapper of a `forward` does, to warn of a
+    model that is saved with it): Dynamo looks at its members all the same.
+    """
+    cls = type(obj)
+    slots = [name for base in cls.__mro__ for name in _slots_of(base)]
+    own = [base for base in cls.__mro__ if base is not object]
+    room = object.__basicsize__ + (2 + len(slots)) * _POINTER
+    is_python = all(base.__flags__ & _HEAP_TYPE and "__module__" in vars(base) for base in own)
+    if not is_python or cls.__basicsize__ > room:
+        return None
+    members = dict(_held(obj, ["__dict__"])).get("__dict__", {})
+    return bare, (cls,), (dict(members), dict(_held(obj, slots))), None, None, set_plain
+
+
+_HEAP_TYPE = 1 << 9
+"""Of a class's flags: made at run time, not a static one of C (`Py_TPFLAGS_HEAPTYPE`)."""
+_POINTER = 8
+
+
+def _slots_of(cls: type) -> list[str]:
+    """Return the names of the slots of a class itself, as they are for `getattr`."""
+    return [name for name, value in vars(cls).items() if type(value) is MemberDescriptorType]
+
+
+def _held(obj: object, names: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield those attributes that an object has, past the methods of its class."""
+    for name in names:
+        try:
+            yield name, object.__getattribute__(obj, name)
+        except AttributeError:
+            continue
 
 
 def _is_uninitialised(obj: object) -> bool:
