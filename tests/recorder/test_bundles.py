@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -396,11 +397,12 @@ def test_what_a_module_knows_by_its_name_is_taken_from_there(
 
 
 def test_an_object_that_raises_costs_only_itself(record: Record) -> None:
-    class Wild:
+    # With a state of C, which their members do not show.
+    class Wild(itertools.count):  # type: ignore[type-arg]
         def __reduce_ex__(self, protocol: object) -> str:
             raise ZeroDivisionError("never pickle me")
 
-    class Lying:
+    class Lying(itertools.count):  # type: ignore[type-arg]
         def __reduce__(self) -> str:
             return "no_such_global"
 

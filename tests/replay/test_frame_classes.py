@@ -462,6 +462,29 @@ class Model(torch.nn.Module):
 def main():
     torch.compile(Model(), backend="eager")(ones(3))
 """,
+    "operators of a library, in variables, and before a failure": """
+library = torch.library.Library("classes_lib", "FRAGMENT")
+library.define("scale(Tensor x, float s) -> Tensor")
+library.impl("scale", lambda x, s: x * s, "CPU")
+torch.library.register_fake("classes_lib::scale", lambda x, s: torch.empty_like(x), lib=library)
+library.define("parts(Tensor x) -> (Tensor, Tensor)")
+library.impl("parts", lambda x: (x + 1, x - 1), "CPU")
+ways = {"overload": torch.ops.classes_lib.scale.default, "packet": torch.ops.classes_lib.scale}
+def held(x, way): return ways[way](x, 2.0)
+def broken(x):
+    y = torch.ops.classes_lib.scale(x, 3.0)
+    torch._dynamo.graph_break()
+    return y
+def without_a_fake_kernel(x): return torch.ops.classes_lib.parts(x)[0]
+def main():
+    calls = (held, "overload"), (held, "packet"), (broken,), (without_a_fake_kernel,)
+    for function, *more in calls:
+        torch._dynamo.reset()
+        try:
+            torch.compile(function, backend="aot_eager", fullgraph=True)(ones(3), *more)
+        except torch._dynamo.exc.Unsupported:
+            assert function not in (held,)
+""",
     "objects that refuse to be pickled": """
 class Wrapper:
     def __init__(self, f): self.f, self.scale = f, 3

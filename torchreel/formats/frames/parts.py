@@ -269,11 +269,21 @@ def _built_in(obj: object, name: str) -> Callable[..., object]:
 def operator_at(path: str) -> object:
     """Return the operator of that path from `torch.ops` on ('aten.add.Tensor').
 
-    Raises AttributeError when it is not registered here.
+    One that is not registered here is a stand-in, if there is one.  Raises AttributeError else.
     """
+    if (found := _operator(path)) is None:
+        from torchreel.formats.operators import stand_ins
+
+        found = _operator(path) if stand_ins.make(path) else None
+    if found is None:
+        raise AttributeError(f"there is no operator torch.ops.{path}")
+    return found
+
+
+def _operator(path: str) -> object:
     found: Any = torch.ops
     for part in path.split("."):
-        found = getattr(found, part)
+        found = getattr(found, part, None)
     return found
 
 

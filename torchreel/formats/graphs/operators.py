@@ -39,7 +39,7 @@ def encode_operators(gm: GraphModule) -> dict[str, Json]:
         for operator in _operators(node):
             name = str(operator)
             if name not in found:
-                found[name] = {**_described(operator), "calls": []}
+                found[name] = {**described(operator), "calls": []}
         called = _called(node.target)
         if called is not None:
             calls = found[str(called)]["calls"]
@@ -68,7 +68,8 @@ def _called(target: object) -> torch._ops.OpOverload | None:
     return target if foreign else None  # type: ignore[return-value]
 
 
-def _described(operator: torch._ops.OpOverload) -> dict[str, Json]:
+def described(operator: torch._ops.OpOverload) -> dict[str, Json]:
+    """Return the description of an operator, without any call of it."""
     found = dispatcher.operator_facts(operator)
     return {
         "schema": str(operator._schema),

@@ -12,7 +12,7 @@ with zeros, and leaves the arguments that the operator writes to as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 import torch._ops
 import torch.library
 
-from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.errors import TorchreelError, UnsupportedError, UntrustedError
 from torchreel.formats import namespaces
 from torchreel.formats.operators.answers import (
     OperatorAnswer,
@@ -49,17 +49,51 @@ def register(table: Json) -> tuple[str, ...]:
     """
     found: list[str] = []
     formulas: list[Formula] = []
+    refused: TorchreelError | None = None
     for name, data in table.items() if isinstance(table, Mapping) else ():
         if str(name) in _made:
             found.append(str(name))
         elif not _is_there(str(name)):
-            described = _Described.of(str(name), data)
+            try:
+                described = _Described.of(str(name), data)
+            except TorchreelError as error:
+                refused = refused or error
+                continue
             _register(described)
             formulas += described.formulas
             found.append(str(name))
     for formula in formulas:  # they may call any of those above
         formula.prepare()
+    if refused is not None:
+        raise refused
     return tuple(found)
+
+
+def offer(table: Mapping[str, Json]) -> None:
+    """Keep descriptions, from which `make` makes the stand-ins that a bundle asks for."""
+    _offered.clear()
+    _offered.update(table)
+
+
+def make(path: str) -> bool:
+    """Register the stand-ins of an operator that were offered; `path` may leave the overload out.
+
+    Returns False where none was offered.  Raises what `register` does.
+    """
+    found = {name: data for name, data in _offered.items() if f"{name}.".startswith(f"{path}.")}
+    return bool(register(found))
+
+
+def give_fake_kernels(kernels: Mapping[str, Callable[..., object]]) -> None:
+    """Let stand-ins of operators without a recorded call answer by the program's fake kernels.
+
+    They are code: only for those who trust the store.
+    """
+    _fake_kernels.update(kernels)
+
+
+_offered: dict[str, Json] = {}
+_fake_kernels: dict[str, Callable[..., object]] = {}
 
 
 def guessed() -> tuple[str, ...]:
@@ -91,6 +125,12 @@ class _Described:
     fake: bool
     autograd: bool
     effect: str | None
+
+    @property
+    def path(self) -> str:
+        """From `torch.ops` on, with the overload."""
+        name, _, overload = self.name.partition(".")
+        return f"{self.namespace}.{name}.{overload or 'default'}"
 
     @property
     def full_name(self) -> str:
@@ -153,8 +193,7 @@ def _list(data: Json) -> Sequence[Json]:
 
 def _register(described: _Described) -> None:
     library = torch.library.Library(described.namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
-    overload = described.name.partition(".")[2] or "default"
-    _made[f"{described.namespace}.{described.name.partition('.')[0]}.{overload}"] = library
+    _made[described.path] = library
     if described.python:
         _define_in_python(described)
     else:
@@ -222,6 +261,9 @@ class _StandIn:
 
     def fake(self, *args: Any, **kwargs: Any) -> Any:
         """Answer with fake tensors."""
+        kernel = _fake_kernels.get(self._described.path)
+        if kernel is not None and not self._described.calls:
+            return kernel(*args, **kwargs)
         return self._answer(args, kwargs, dispatcher.new_dynamic_size)
 
     def meta(self, *args: Any, **kwargs: Any) -> Any:

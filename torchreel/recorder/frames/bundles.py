@@ -34,6 +34,7 @@ from torchreel.recorder.frames.patches import home_of, members_of, patches, qual
 from torchreel.recorder.frames.pickler import (
     LONGEST,
     Describe,
+    FakeKernels,
     NamedOperators,
     TensorAttributes,
     pickled,
@@ -136,7 +137,7 @@ def make(
     notes = Notes()
     content = {
         **_content_of(frame), **(known or {}), "operators": NamedOperators(),
-        "attributes": TensorAttributes(),
+        "fake_kernels": FakeKernels(), "attributes": TensorAttributes(),
     }  # fmt: skip
     data, reason = pickled(content, describe, notes)
     if data is None and notes.stopped is None:
@@ -280,7 +281,19 @@ def _document(notes: Notes, modules: set[str]) -> dict[str, Json]:
         "tensors": notes.tensors,
         "lines": {file: _lines(file, spans) for file, spans in sorted(notes.lines.items())},
         "modules": {name: _of_module(name) for name in sorted(modules)},
+        "operators": _operators(notes),
     }
+
+
+def _operators(notes: Notes) -> dict[str, Json]:
+    """Describe the operators of libraries, of which no call is known here."""
+    found: dict[str, Json] = {}
+    with fail_open("operators of a bundle", quiet=True):
+        from torchreel.formats.graphs.operators import described
+
+        for name, operator in notes.operators.items():
+            found[name] = {**described(operator), "calls": []}
+    return found
 
 
 def _lines(file: str, spans: set[tuple[int, int]]) -> Json:

@@ -6,9 +6,13 @@ Lives here: the collection.  Not here: the pickler that fills it (`pickler`), an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 
+from torch._ops import OpOverload
+
+from torchreel.formats import namespaces
 from torchreel.formats.frames.parts import Opaque
 from torchreel.recorder.frames import places
 from torchreel.store.documents.jsontypes import Json
@@ -39,6 +43,9 @@ class Notes:
     """Modules that it refers to by name."""
     owners: dict[int, ModuleType | type | FunctionType] = field(default_factory=dict)
     """Modules, classes and functions that it refers to by name."""
+    operators: dict[str, OpOverload] = field(default_factory=dict)
+    """Operators outside of torch that are not of `torch.library.custom_op`, by name with overload:
+    those in it, and those that its code may name."""
     scopes: set[int] = field(default_factory=set)
     """Dictionaries that stand for the globals of a module."""
 
@@ -57,6 +64,11 @@ class Notes:
         """Note a module that the bundle refers to by name."""
         if isinstance(name, str) and name.partition(".")[0] not in places.KNOWN_ANYWHERE:
             self.modules.add(name)
+
+    def add_operators(self, found: Iterable[OpOverload]) -> None:
+        """Note operators, of which a process without their library makes stand-ins."""
+        kept = (one for one in found if namespaces.is_custom(f"op:{one}"))
+        self.operators.update((str(one), one) for one in kept)
 
     def missing(self, what: str, reason: str) -> Opaque:
         """Note that something is not in the bundle; return its placeholder."""

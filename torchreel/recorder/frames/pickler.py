@@ -19,6 +19,7 @@ from typing import Any
 import cloudpickle
 
 from torchreel.errors import UnsupportedError
+from torchreel.formats import namespaces
 from torchreel.formats.frames.parts import (
     Opaque,
     function_beneath,
@@ -42,6 +43,7 @@ from torchreel.recorder.frames.reduce_values import (
     without_new,
 )
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat.operators import dispatcher
 
 LARGEST = 4 << 20
 """Bytes: a hundred times what a frame with a large model takes."""
@@ -69,6 +71,10 @@ class TensorAttributes:
 
 class NamedOperators:
     """Stands for the operators of the program that the functions before it name."""
+
+
+class FakeKernels:
+    """Stands for the fake kernels in Python of the operators that were noted before it."""
 
 
 class _Sink(io.BytesIO):
@@ -184,6 +190,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return dict, (self._attributes(),)
         if type(obj) is NamedOperators:
             return list, (self._operators(),)
+        if type(obj) is FakeKernels:
+            return dict, (self._fake_kernels(),)
         if type(obj) is cells.EmptyCell:
             return cells.made, (obj.token, obj.name)
         if type(obj) is CellType:
@@ -216,6 +224,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 self._notes.add_module(place[0])
                 return member, place
             if (parts := taken_apart(obj)) is not None:
+                self._notes.add_operators(dispatcher.library_overloads(obj))
                 return with_token(obj, parts)
             if has_own_state(obj) and (parts := members_of(obj)) is not None:
                 return with_token(obj, parts)
@@ -290,6 +299,18 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 for name, defined in definitions().items()
                 if {"ops", *name.split("::")} <= self._notes.names
             ]
+            self._notes.add_operators(
+                dispatcher.named_operators(self._notes.names, namespaces.TORCHS)
+            )
+        return found
+
+    def _fake_kernels(self) -> list[tuple[str, object]]:
+        """Return the fake kernels of the operators that were noted, by the operators' names."""
+        found: list[tuple[str, object]] = []
+        with fail_open("operators of a bundle", quiet=True):
+            for name, operator in self._notes.operators.items():
+                if (kernel := dispatcher.fake_kernel(operator)) is not None:
+                    found.append((name, kernel))
         return found
 
     def _attributes(self) -> list[tuple[int, dict[str, Any]]]:

@@ -210,6 +210,7 @@ def _trace(
     outcome: FrameOutcome,
     report: FrameReport,
 ) -> None:
+    from torchreel.formats.operators import stand_ins
     from torchreel.replay import dynamo_names
     from torchreel.replay.accuracy.results import run_backward_as
     from torchreel.replay.child.frames.tracing import SUBSTITUTE, Substitute, imposed, run, trace
@@ -220,9 +221,11 @@ def _trace(
     call = bundle.call
     if call.world is not None:
         distributed.impose_world(*call.world)
+    operators = {**bundle.operators, **step.operators}
+    stand_ins.offer(operators)
     frame = _loaded(bundle)
     outcome.notes += frame.notes
-    _stand_in(step, outcome)
+    _stand_in(operators, outcome)
     if call.filtered and frame.guard_filter is None:
         raise UnsupportedError(
             "a function of the program's chose among the guards, and is not in the bundle"
@@ -255,12 +258,12 @@ def _trace(
         outcome.span[1] = time.time_ns()
 
 
-def _stand_in(step: SequenceStep, outcome: FrameOutcome) -> None:
+def _stand_in(operators: Mapping[str, Json], outcome: FrameOutcome) -> None:
     """Register stand-ins for the operators that neither this process nor the bundle defines."""
     from torchreel.formats.operators import stand_ins
 
     try:
-        outcome.stand_ins += stand_ins.register(dict(step.operators))
+        outcome.stand_ins += stand_ins.register(dict(operators))
     except TorchreelError as error:
         outcome.no_stand_in = str(error)
 

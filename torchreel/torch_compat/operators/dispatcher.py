@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +159,48 @@ def operator_path(value: Any) -> str | None:
     if isinstance(value, torch._ops._OpNamespace):
         return value.__name__.removeprefix("torch.ops.")
     return None
+
+
+def library_overloads(value: Any) -> list[torch._ops.OpOverload]:
+    """Return the overloads of an operator that a library defines, given as one or as its packet.
+
+    Empty for one of `torch.library.custom_op`, whose definition can be taken apart, and for
+    anything else.
+    """
+    from torch._library.custom_ops import OPDEFS
+
+    if isinstance(value, torch._ops.OpOverload):
+        found = [value]
+    elif isinstance(value, torch._ops.OpOverloadPacket):
+        found = [getattr(value, name) for name in value.overloads()]  # type: ignore[no-untyped-call]
+    else:
+        return []
+    return [one for one in found if one._schema.name not in OPDEFS]
+
+
+def named_operators(names: Set[str], apart_from: Set[str]) -> list[torch._ops.OpOverload]:
+    """Return the operators of libraries that code with these names may find in `torch.ops`.
+
+    Not those of the namespaces in `apart_from`.
+    """
+    if "ops" not in names:
+        return []
+    found = set()
+    for each in torch._C._dispatch_get_all_op_names():
+        namespace, _, name = each.partition("::")
+        name = name.partition(".")[0]
+        if namespace in names - apart_from and name in names:
+            found.add((namespace, name))
+    packets = (operator_by_name(*each) for each in sorted(found))
+    return [overload for packet in packets for overload in library_overloads(packet)]
+
+
+def fake_kernel(operator: torch._ops.OpOverload) -> Callable[..., object] | None:
+    """Return the fake kernel in Python of an operator; None where it has none."""
+    from torch._library.simple_registry import singleton
+
+    kernel = singleton.find(operator._schema.name).fake_impl.kernel
+    return None if kernel is None else kernel.func
 
 
 def aten_overloads() -> list[tuple[str, str]]:

@@ -96,6 +96,12 @@ class LoadedBundle:
 
         return FrameCall.from_json(found)
 
+    @property
+    def operators(self) -> Mapping[str, Json]:
+        """The descriptions of operators that a library of the program's defines, by name."""
+        found = _parsed(self.document).get("operators")
+        return found if isinstance(found, Mapping) else {}
+
     def load(self) -> LoadedFrame:
         """Run the pickle: only for those who trust it.
 
@@ -393,6 +399,9 @@ def _frame(
         raise DamagedStore(f"The frame of compile {bundle.place} has a form that is not known.")
     import torch
 
+    from torchreel.formats.operators import stand_ins
+
+    stand_ins.give_fake_kernels(content.get("fake_kernels") or {})
     with torch._C.DisableTorchFunction():
         for number, carried in content.get("attributes", {}).items():
             for name, value in carried.items():
