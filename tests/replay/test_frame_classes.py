@@ -5,6 +5,8 @@ The programs are in the form of PyTorch's own tests (test_functions, test_higher
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import pytest
 from torchreel.replay.compare.verdict import Verdict
 from torchreel.replay.many import Row, replay_all
 from torchreel.replay.replay import replay
-from torchreel.store import Store
+from torchreel.store import Store, queries
 from torchreel.store.records import Compile
 
 _BEGINNING = """
@@ -606,3 +608,85 @@ def test_a_frame_in_a_fake_mode_of_the_program_is_refused(tmp_path: Path) -> Non
     (row,) = _replays(_OWN_FAKE_MODE, tmp_path)
     assert row.verdict.verdict == "refused"
     assert "a FakeTensorMode of its own" in row.verdict.detail
+
+
+SETTINGS = """
+import torch
+FLAG = False
+LEVEL = 1.0
+api_token = ""
+class Switch:
+    on = False
+    inherited = None
+class Debug(Switch):
+    kind = "none"
+    @classmethod
+    def is_on(cls): return bool(cls.on and cls.inherited)
+def by_module(x):
+    return (x.sin() if FLAG else x) * LEVEL + len(api_token)
+def by_class(x):
+    return x.cos() + len(Debug.kind) if Debug.is_on() else x
+"""
+CHANGED = """
+import library_settings
+from library_settings import by_class
+def everything(x):
+    if library_settings.FLAG and library_settings.Debug.is_on():
+        return library_settings.by_module(x) + by_class(x)
+    return x
+def main():
+    library_settings.FLAG, library_settings.LEVEL = True, 2.5
+    library_settings.Debug.on = True
+    library_settings.Switch.inherited = 7
+    library_settings.Debug.kind = "all of it"
+    for function in (by_class, library_settings.by_module, everything):
+        torch.compile(function, backend="eager")(ones(3))
+    library_settings.Debug.on = False
+    torch._dynamo.reset()
+    torch.compile(everything, backend="eager")(ones(3))
+"""
+
+
+@pytest.mark.slow
+def test_settings_of_modules_and_classes_are_what_they_were(tmp_path: Path) -> None:
+    """Libraries keep switches there, which a program sets while it runs (`gpytorch.settings`)."""
+    (tmp_path / "library_settings.py").write_text(SETTINGS)
+    rows = _replays(CHANGED, tmp_path)
+    assert [row.verdict.verdict for row in rows] == ["identical"] * 4
+    with Store.open(tmp_path / "run.db") as store:
+        (last,) = [
+            json.loads(store.read_blob(bundle.tensors))["patches"]["kept"]
+            for bundle in [queries.frame_bundle(store, rows[-1].compile)]
+            if bundle is not None and bundle.tensors is not None
+        ]
+    assert {(row["class"], row["member"]) for row in last} >= {("", "FLAG"), ("Debug", "on")}
+
+
+@pytest.mark.slow
+def test_a_setting_whose_name_says_that_it_is_secret_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "library_settings.py").write_text(SETTINGS)
+    secret = "zq-setting-wren-42"
+    text = CHANGED.replace(
+        "library_settings.Debug.on = True", f"library_settings.api_token = {secret!r}"
+    )
+    _replays(text, tmp_path)
+    with Store.open(tmp_path / "run.db") as store:
+        bundles = [queries.frame_bundle(store, row) for row in queries.compiles(store, 1)]
+        held = [
+            store.read_blob(digest)
+            for bundle in bundles
+            if bundle is not None
+            for digest in (bundle.digest, bundle.tensors)
+            if digest is not None
+        ]
+    packed = [base64.b64decode(row["data"]) for each in held for row in _kept(each)]
+    assert len(packed) >= 4
+    assert not any(secret.encode() in data for data in [*held, *packed])
+
+
+def _kept(document: bytes) -> list[dict[str, str]]:
+    """The patches in the document of a bundle; none in its pickle."""
+    if not document.startswith(b"{"):
+        return []
+    found: list[dict[str, str]] = json.loads(document)["patches"]["kept"]
+    return found

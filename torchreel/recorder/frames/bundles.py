@@ -21,7 +21,7 @@ import hashlib
 import linecache
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -30,7 +30,7 @@ from typing import Any
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import cells, places
 from torchreel.recorder.frames.notes import MOST_REASONS, Notes
-from torchreel.recorder.frames.patches import home_of, members_of, patches, qualname_of
+from torchreel.recorder.frames.patches import home_of, members_of, patches, qualname_of, setting_at
 from torchreel.recorder.frames.pickler import (
     LONGEST,
     Describe,
@@ -180,10 +180,7 @@ def _patches(notes: Notes, describe: Describe, redactor: Redactor | None) -> dic
             continue
         for file, spans in own.lines.items():
             notes.lines.setdefault(file, set()).update(spans)
-        found.append({
-            "module": module, "class": cls, "member": name,
-            "data": base64.b64encode(data).decode(), "ruled": _is_ruled(value),
-        })  # fmt: skip
+        found.append(_patch(module, cls, name, data, _is_ruled(value)))
     return {"kept": found, "left_out": left[:MOST_REASONS]}
 
 
@@ -235,12 +232,14 @@ def make_object(value: object, describe: Describe, redactor: Redactor | None) ->
 def with_state(
     bundle: Bundle,
     members: Iterable[tuple[object, str]],
+    paths: Iterable[tuple[object, ...]],
     describe: Describe,
     redactor: Redactor | None,
 ) -> Bundle | None:
     """Return the bundle with the contents of module members, such as a registry.
 
-    Each is a pickle of its own beside that of the frame.  None if there is nothing to keep.  A
+    With the settings, too, that `paths` lead to: each an object, and names of members from there
+    on.  Each is a pickle of its own beside that of the frame.  None if there is nothing to keep.  A
     content that can't be pickled as a whole, or holds tensors, is left out: a replay that misses it
     says so.
     """
@@ -255,11 +254,45 @@ def with_state(
         if not redacted:
             text = base64.b64encode(data).decode()
             state.append({"module": module.__name__, "member": name, "data": text})  # type: ignore[attr-defined]
-    if not state or bundle.tensors is None:
+    settings = list(_settings(paths, describe, redactor))
+    if not (state or settings) or bundle.tensors is None:
         return None
     document = parse_json(bundle.tensors)
     assert isinstance(document, Mapping)
-    return replace(bundle, tensors=canonical_json({**document, "state": state}))
+    document = {**document, "state": state, "patches": _joined(document.get("patches"), settings)}
+    return replace(bundle, tensors=canonical_json(document))
+
+
+def _settings(
+    paths: Iterable[tuple[object, ...]], describe: Describe, redactor: Redactor | None
+) -> Iterator[dict[str, Json]]:
+    """Yield the settings in modules and classes that paths lead to, as patches."""
+    seen = set[tuple[str, str, str]]()
+    for owner, name, value, _ in filter(None, map(setting_at, paths)):
+        place = home_of(owner), qualname_of(owner), name
+        notes = Notes()
+        # Under its name, which may say that it is secret.
+        data, _ = pickled({name: value}, describe, notes)
+        if place in seen or data is None:
+            continue
+        seen.add(place)
+        _, secrets_in_it = redacted_pickle(data, redactor, notes)
+        data, _ = pickled(value, describe, Notes())
+        if data is not None and not secrets_in_it:
+            yield _patch(*place, data)
+
+
+def _patch(module: str, cls: str, member: str, data: bytes, ruled: bool = False) -> dict[str, Json]:
+    text = base64.b64encode(data).decode()
+    return {"module": module, "class": cls, "member": member, "data": text, "ruled": ruled}
+
+
+def _joined(patches: Json, settings: Sequence[dict[str, Json]]) -> Json:
+    """Add settings to the members that the program had changed."""
+    known = patches if isinstance(patches, Mapping) else {}
+    kept = known.get("kept")
+    found = kept if isinstance(kept, list) else []
+    return {**known, "kept": [*found, *settings]}
 
 
 def _filled(module: object, name: str) -> object:

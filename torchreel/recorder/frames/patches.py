@@ -14,7 +14,7 @@ from __future__ import annotations
 import dis
 import marshal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -22,6 +22,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from torchreel.recorder.failing_open import fail_open
+from torchreel.recorder.frames.places import KNOWN_ANYWHERE
 
 _NO_PATCHES = frozenset({"builtins", "torchreel", *sys.stdlib_module_names})
 """Top-level modules whose functions are tools, or at home everywhere."""
@@ -112,6 +113,44 @@ def _is_foreign(owner: Any, name: str, value: object) -> bool:
         if handed_on or source.partition(".")[0] == origin.partition(".")[0]:
             return False
     return _is_by_name(function, origin) or _is_of_program(origin)
+
+
+def setting_at(path: Sequence[object]) -> Patch | None:
+    """Return the constant that a path leads to in a module or class; None for anything else.
+
+    The path begins with an object, and goes on with names of members.  Libraries hold settings so
+    (`gpytorch.settings.debug._state`), which a program sets while it runs.
+    """
+    value, *names = path
+    owner: Any = None
+    for name in map(str, names):
+        value, owner = _found(value, name)
+    if owner is None or type(value) not in CONSTANTS or not _is_found(owner):
+        return None
+    is_known = home_of(owner).partition(".")[0] in KNOWN_ANYWHERE
+    return None if is_known else Patch(owner, name, value)
+
+
+CONSTANTS = (bool, int, float, str, type(None))
+
+
+def _found(owner: Any, name: str) -> tuple[object, object]:
+    """Return a member of a module, or of a class or a base of it, and who holds it; else Nones."""
+    is_class = issubclass(type(owner), type)
+    holders = type.__getattribute__(owner, "__mro__") if is_class else (owner,)
+    for holder in holders:
+        members = members_of(holder)
+        if name in members:
+            return members[name], holder
+    return None, None
+
+
+def _is_found(owner: object) -> bool:
+    """Return True for a module or class that a replay finds by its name."""
+    found: object = sys.modules.get(home_of(owner))
+    for name in filter(None, qualname_of(owner).split(".")):
+        found = members_of(found).get(name)
+    return found is owner and home_of(owner) != "__main__"
 
 
 def members_of(owner: object) -> Mapping[str, object]:

@@ -108,11 +108,16 @@ def _left(
 
 def _note_read(recorder: Recorder, kept: Iterable[Any]) -> None:
     """Note the members of modules that a frame depends on: its bundle holds their content."""
-    names = (_MEMBER.search(guard.originating_source.name) for guard in kept)
-    recorder.entry_here().read.update((found[1], found[2]) for found in names if found is not None)
+    names = {guard.originating_source.name for guard in kept}
+    found = filter(None, map(_MEMBER.search, names))
+    paths = filter(None, map(_PATH.fullmatch, names))
+    entry = recorder.entry_here()
+    entry.read.update((each[1], each[2]) for each in found)
+    entry.constants.update((each[1], *each[2].split(".")[1:]) for each in paths)
 
 
 # What inlined code of another module finds there (OutputGraph.import_source).
+_PATH = lazy_text(r"G\['(\w+)'\]((?:\.\w+)+)")
 _MEMBER = lazy_text(r"G\['(__import_\w+)'\]\.(\w+)")
 
 

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from torchreel.recorder.frames.patches import Patch, members_of
+from torchreel.recorder.frames.patches import CONSTANTS, Patch, members_of
 
 _MISSING = object()
 _before: list[Patch] = []
@@ -67,8 +67,11 @@ def _read_rules_again() -> None:
 
 
 def _is_alike(old: object, new: object) -> bool:
-    """Return True for the same object, and for functions without a closure that are the same."""
-    if old is new:
+    """Return True for the same object or constant, and for functions that are the same.
+
+    One with a closure is the same as no other.
+    """
+    if old is new or (type(old) is type(new) and type(new) in CONSTANTS and old == new):
         return True
     ours, theirs = _function(old), _function(new)
     if type(old) is not type(new) or ours is None or theirs is None:
