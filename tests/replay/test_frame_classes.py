@@ -622,8 +622,15 @@ class Debug(Switch):
     kind = "none"
     @classmethod
     def is_on(cls): return bool(cls.on and cls.inherited)
+class Options:
+    depth = 1
+    def __init__(self): self.wide, self.inner = False, None
+options = Options()
+options.inner = Options()
 def by_module(x):
     return (x.sin() if FLAG else x) * LEVEL + len(api_token)
+def by_object(x):
+    return x.tan() + options.inner.depth + options.depth if options.inner.wide else x
 def by_class(x):
     return x.cos() + len(Debug.kind) if Debug.is_on() else x
 """
@@ -639,7 +646,10 @@ def main():
     library_settings.Debug.on = True
     library_settings.Switch.inherited = 7
     library_settings.Debug.kind = "all of it"
-    for function in (by_class, library_settings.by_module, everything):
+    library_settings.options.inner.wide, library_settings.options.inner.depth = True, 3
+    library_settings.Options.depth = 4
+    functions = by_class, library_settings.by_module, library_settings.by_object, everything
+    for function in functions:
         torch.compile(function, backend="eager")(ones(3))
     library_settings.Debug.on = False
     torch._dynamo.reset()
@@ -652,7 +662,7 @@ def test_settings_of_modules_and_classes_are_what_they_were(tmp_path: Path) -> N
     """Libraries keep switches there, which a program sets while it runs (`gpytorch.settings`)."""
     (tmp_path / "library_settings.py").write_text(SETTINGS)
     rows = _replays(CHANGED, tmp_path)
-    assert [row.verdict.verdict for row in rows] == ["identical"] * 4
+    assert [row.verdict.verdict for row in rows] == ["identical"] * 5
     with Store.open(tmp_path / "run.db") as store:
         (last,) = [
             json.loads(store.read_blob(bundle.tensors))["patches"]["kept"]

@@ -30,7 +30,14 @@ from typing import Any
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import cells, places
 from torchreel.recorder.frames.notes import MOST_REASONS, Notes
-from torchreel.recorder.frames.patches import home_of, members_of, patches, qualname_of, setting_at
+from torchreel.recorder.frames.patches import (
+    Setting,
+    home_of,
+    members_of,
+    patches,
+    qualname_of,
+    setting_at,
+)
 from torchreel.recorder.frames.pickler import (
     LONGEST,
     Describe,
@@ -232,16 +239,16 @@ def make_object(value: object, describe: Describe, redactor: Redactor | None) ->
 def with_state(
     bundle: Bundle,
     members: Iterable[tuple[object, str]],
-    paths: Iterable[tuple[object, ...]],
+    scope: Mapping[str, object],
+    paths: Iterable[Sequence[str]],
     describe: Describe,
     redactor: Redactor | None,
 ) -> Bundle | None:
     """Return the bundle with the contents of module members, such as a registry.
 
-    With the settings, too, that `paths` lead to: each an object, and names of members from there
-    on.  Each is a pickle of its own beside that of the frame.  None if there is nothing to keep.  A
-    content that can't be pickled as a whole, or holds tensors, is left out: a replay that misses it
-    says so.
+    With the settings, too, that `paths` lead to from the frame's globals on.  Each is a pickle of
+    its own beside that of the frame.  None if there is nothing to keep.  A content that can't be
+    pickled as a whole, or holds tensors, is left out: a replay that misses it says so.
     """
     state: list[Json] = []
     for module, name in sorted(members, key=lambda member: (str(member[0]), member[1])):
@@ -254,7 +261,7 @@ def with_state(
         if not redacted:
             text = base64.b64encode(data).decode()
             state.append({"module": module.__name__, "member": name, "data": text})  # type: ignore[attr-defined]
-    settings = list(_settings(paths, describe, redactor))
+    settings = list(_settings(scope, paths, describe, redactor))
     if not (state or settings) or bundle.tensors is None:
         return None
     document = parse_json(bundle.tensors)
@@ -264,22 +271,24 @@ def with_state(
 
 
 def _settings(
-    paths: Iterable[tuple[object, ...]], describe: Describe, redactor: Redactor | None
+    scope: Mapping[str, object],
+    paths: Iterable[Sequence[str]],
+    describe: Describe,
+    redactor: Redactor | None,
 ) -> Iterator[dict[str, Json]]:
-    """Yield the settings in modules and classes that paths lead to, as patches."""
-    seen = set[tuple[str, str, str]]()
-    for owner, name, value, _ in filter(None, map(setting_at, paths)):
-        place = home_of(owner), qualname_of(owner), name
+    """Yield the settings in modules, classes and objects that paths lead to, as patches."""
+    seen = set[Setting]()
+    for found in filter(None, (setting_at(scope, path) for path in paths)):
         notes = Notes()
         # Under its name, which may say that it is secret.
-        data, _ = pickled({name: value}, describe, notes)
-        if place in seen or data is None:
+        named, _ = pickled({found.name: found.value}, describe, notes)
+        if found in seen or named is None:
             continue
-        seen.add(place)
-        _, secrets_in_it = redacted_pickle(data, redactor, notes)
-        data, _ = pickled(value, describe, Notes())
+        seen.add(found)
+        _, secrets_in_it = redacted_pickle(named, redactor, notes)
+        data, _ = pickled(found.value, describe, Notes())
         if data is not None and not secrets_in_it:
-            yield _patch(*place, data)
+            yield _patch(found.module, found.path, found.name, data)
 
 
 def _patch(module: str, cls: str, member: str, data: bytes, ruled: bool = False) -> dict[str, Json]:

@@ -115,42 +115,79 @@ def _is_foreign(owner: Any, name: str, value: object) -> bool:
     return _is_by_name(function, origin) or _is_of_program(origin)
 
 
-def setting_at(path: Sequence[object]) -> Patch | None:
-    """Return the constant that a path leads to in a module or class; None for anything else.
+class Setting(NamedTuple):
+    """A constant in a module, in a class, or in an object that one of them holds."""
 
-    The path begins with an object, and goes on with names of members.  Libraries hold settings so
-    (`gpytorch.settings.debug._state`), which a program sets while it runs.
-    """
-    value, *names = path
-    owner: Any = None
-    for name in map(str, names):
-        value, owner = _found(value, name)
-    if owner is None or type(value) not in CONSTANTS or not _is_found(owner):
-        return None
-    is_known = home_of(owner).partition(".")[0] in KNOWN_ANYWHERE
-    return None if is_known else Patch(owner, name, value)
+    module: str
+    path: str
+    """From the module to the owner: names of members with dots between them; '' for itself."""
+    name: str
+    value: object
 
 
 CONSTANTS = (bool, int, float, str, type(None))
 
 
-def _found(owner: Any, name: str) -> tuple[object, object]:
-    """Return a member of a module, or of a class or a base of it, and who holds it; else Nones."""
-    is_class = issubclass(type(owner), type)
-    holders = type.__getattribute__(owner, "__mro__") if is_class else (owner,)
-    for holder in holders:
-        members = members_of(holder)
-        if name in members:
-            return members[name], holder
-    return None, None
+def setting_at(scope: Mapping[str, object], path: Sequence[str]) -> Setting | None:
+    """Return the constant that a path of names leads to, from the globals of a frame on.
+
+    Libraries hold settings so (`gpytorch.settings.debug._state`), which a program sets while it
+    runs. None for anything else, and where a replay would not find the owner by its names.
+    """
+    first, *names = path
+    value, owner, place = scope.get(first), None, ("", "")
+    here = _place_of(value) or (str(scope.get("__name__")), first)
+    for name in names:
+        holders = _holders(value, here)
+        held = next((each for each in holders if name in state_of(each[0])), None)
+        if held is None:
+            return None
+        owner, place = held
+        value = state_of(owner)[name]
+        here = _place_of(value) or (place[0], f"{place[1]}.{name}".lstrip("."))
+    top = place[0].partition(".")[0]
+    if type(value) not in CONSTANTS or top == "__main__" or top in KNOWN_ANYWHERE:
+        return None
+    return Setting(*place, names[-1], value) if _at(*place) is owner else None
 
 
-def _is_found(owner: object) -> bool:
-    """Return True for a module or class that a replay finds by its name."""
-    found: object = sys.modules.get(home_of(owner))
-    for name in filter(None, qualname_of(owner).split(".")):
-        found = members_of(found).get(name)
-    return found is owner and home_of(owner) != "__main__"
+_Place = tuple[str, str]
+
+
+def _holders(value: Any, here: _Place) -> Iterator[tuple[object, _Place]]:
+    """Yield what may hold an attribute of an object: itself, and its class, or the bases of it."""
+    yield value, here
+    if type(value) is ModuleType:
+        return
+    is_class = issubclass(type(value), type)
+    bases = type.__getattribute__(value if is_class else type(value), "__mro__")
+    for base in bases[is_class:]:
+        yield base, (home_of(base), qualname_of(base))
+
+
+def _place_of(value: object) -> _Place | None:
+    """Return the name of a module, or that of the module of a class and its own; else None."""
+    is_named = type(value) is ModuleType or issubclass(type(value), type)
+    return (home_of(value), qualname_of(value)) if is_named else None
+
+
+def _at(module: str, path: str) -> object:
+    """Return what is at a place; None if there is nothing."""
+    found: object = sys.modules.get(module)
+    for name in filter(None, path.split(".")):
+        found = state_of(found).get(name)
+    return found
+
+
+def state_of(owner: object) -> Mapping[str, object]:
+    """Return the members of a module or class, or what an object holds under names; else {}."""
+    if type(owner) is ModuleType or issubclass(type(owner), type):
+        return members_of(owner)
+    try:
+        found = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
 
 
 def members_of(owner: object) -> Mapping[str, object]:

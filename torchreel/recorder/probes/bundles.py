@@ -132,8 +132,8 @@ def add_state(recorder: Recorder, call: Call, entry: CompileEntry, made: Bundle)
     with fail_open("state of modules"):
         scope = call.argument(1, "globals")
         found = {(scope.get(module), name) for module, name in entry.read}
-        paths = [(scope.get(name), *path) for name, *path in sorted(entry.constants)]
-        whole = with_state(made, found, paths, _describer(), recorder.event_log.redactor)
+        paths = sorted(entry.constants)
+        whole = with_state(made, found, scope, paths, _describer(), recorder.event_log.redactor)
         if whole is not None:
             _append(recorder, entry, whole)
 

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from torchreel.recorder.frames.patches import CONSTANTS, Patch, members_of
+from torchreel.recorder.frames.patches import CONSTANTS, Patch, state_of
 
 _MISSING = object()
 _before: list[Patch] = []
@@ -36,7 +36,7 @@ def put(found: Iterable[Patch]) -> list[str]:
     refused = []
     for patch in found:
         owner, name, value, ruled = patch
-        old = members_of(owner).get(name, _MISSING)
+        old = state_of(owner).get(name, _MISSING)
         if _is_alike(old, value):
             continue
         try:
