@@ -487,6 +487,31 @@ def main():
         except torch._dynamo.exc.Unsupported:
             assert function not in (held,)
 """,
+    "objects that a pickle would have their classes make anew": """
+class Pair(typing.NamedTuple):
+    init: typing.Callable
+    update: typing.Callable
+class Chain(Pair):  # as torchopt's
+    def __new__(cls, *pairs):
+        functions = [pair.update for pair in pairs]
+        def update(x, state):
+            if len(functions) != len(state): raise ValueError("one state each")
+            for function, part in zip(functions, state): x = function(x, part)
+            return x
+        self = super().__new__(cls, len, update)
+        self.pairs = pairs
+        return self
+    def __reduce__(self): return Chain, self.pairs[:1]
+class Grown:
+    def __init__(self, n): self.n, self.more = n, []
+    def __reduce__(self): return Grown, (self.n,)
+def main():
+    chain = Chain(Pair(len, lambda x, q: x * q), Pair(len, lambda x, q: x + q))
+    grown = Grown(3)
+    grown.more.append(4); grown.n = 5
+    def step(x, chain, grown): return chain.update(x, (2, 3)) + grown.n + sum(grown.more)
+    torch.compile(step, backend="eager", fullgraph=True)(ones(3), chain, grown)
+""",
     "objects that refuse to be pickled": """
 class Wrapper:
     def __init__(self, f): self.f, self.scale = f, 3
@@ -700,3 +725,38 @@ def _kept(document: bytes) -> list[dict[str, str]]:
         return []
     found: list[dict[str, str]] = json.loads(document)["patches"]["kept"]
     return found
+
+
+STACK = """
+import torch
+STACK = []
+class Messenger:
+    def __init__(self, scale, log): self.scale, self.log = scale, log
+    def __enter__(self): STACK.append(self)
+    def __exit__(self, *error): STACK.pop()
+    def process(self, x): return x * self.scale + len(self.log)
+def apply(x):
+    for messenger in STACK: x = messenger.process(x)
+    torch._dynamo.graph_break()
+    return x.sin()
+"""
+WITHIN = """
+from library_stack import Messenger, apply
+def step(x, scale): return apply(x) + scale
+def main():
+    scale = ones(3)
+    compiled = torch.compile(step, backend="eager")
+    with Messenger(scale, ["a"]), Messenger(ones(3) * 2, {"k": 1}):
+        compiled(ones(3), scale)
+    compiled(ones(3), scale)
+"""
+
+
+@pytest.mark.slow
+def test_a_stack_of_a_module_is_as_it_was_with_its_tensors(tmp_path: Path) -> None:
+    """Also for an attempt that ended at a graph break, which made no guards (pyro's handlers)."""
+    (tmp_path / "library_stack.py").write_text(STACK)
+    rows = _replays(WITHIN, tmp_path)
+    statuses = [row.compile.status for row in rows]
+    assert statuses.count("restarted") >= 3
+    assert {row.verdict.verdict for row in rows} == {"identical"}

@@ -292,6 +292,11 @@ def bare(cls: type) -> object:
     return object.__new__(cls)
 
 
+def bare_tuple(cls: type[tuple[object, ...]], items: tuple[object, ...]) -> object:
+    """Return a tuple of a class with these items, past the `__new__` of the class."""
+    return tuple.__new__(cls, items)
+
+
 def set_members(obj: object, members: Mapping[str, object]) -> None:
     """Give a module its former members, past any `__setstate__` of its class.
 

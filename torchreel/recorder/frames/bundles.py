@@ -248,19 +248,22 @@ def with_state(
 
     With the settings, too, that `paths` lead to from the frame's globals on.  Each is a pickle of
     its own beside that of the frame.  None if there is nothing to keep.  A content that can't be
-    pickled as a whole, or holds tensors, is left out: a replay that misses it says so.
+    pickled as a whole is left out: a replay that misses it says so.
     """
     state: list[Json] = []
     for module, name in sorted(members, key=lambda member: (str(member[0]), member[1])):
         content = _filled(module, name)
         notes = Notes()
         data = None if content is None else pickled(content, describe, notes)[0]
-        if data is None or notes.reasons or notes.tensors:
+        if data is None or notes.reasons:
             continue
         data, redacted = redacted_pickle(data, redactor, notes)
         if not redacted:
             text = base64.b64encode(data).decode()
-            state.append({"module": module.__name__, "member": name, "data": text})  # type: ignore[attr-defined]
+            state.append({
+                "module": module.__name__, "member": name, "data": text,  # type: ignore[attr-defined]
+                "tensors": notes.tensors,
+            })  # fmt: skip
     settings = list(_settings(scope, paths, describe, redactor))
     if not (state or settings) or bundle.tensors is None:
         return None

@@ -34,6 +34,7 @@ from torchreel.recorder.frames.notes import Notes
 from torchreel.recorder.frames.patches import home_of
 from torchreel.recorder.frames.reduce_values import (
     has_own_state,
+    is_made_anew,
     members_of,
     past_overrides,
     plain_members_of,
@@ -238,6 +239,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 if (place := places.in_modules(obj, homes)) is not None:
                     self._notes.add_module(place[0])
                     return member, place
+            if is_made_anew(obj, found) and (parts := plain_members_of(obj)) is not None:
+                return with_token(obj, parts)
             return with_token(obj, past_overrides(obj, without_new(obj, found)))
         if (parts := members_of(obj)) is not None:
             return with_token(obj, parts)

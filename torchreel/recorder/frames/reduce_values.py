@@ -15,7 +15,15 @@ from typing import Any
 
 import torch
 
-from torchreel.formats.frames.parts import bare, fill, made, set_marked, set_members, set_plain
+from torchreel.formats.frames.parts import (
+    bare,
+    bare_tuple,
+    fill,
+    made,
+    set_marked,
+    set_members,
+    set_plain,
+)
 from torchreel.recorder.frames import places
 from torchreel.torch_compat import dynamo
 
@@ -133,17 +141,30 @@ def plain_members_of(obj: object) -> tuple[Any, ...] | None:
     """Return a reduce value that makes an object of its members; None if there is more to it.
 
     For one that refuses to be pickled (accelerate's wrapper of a `forward` does, to warn of a
-    model that is saved with it): Dynamo looks at its members all the same.
+    model that is saved with it), or is to be made anew by its class: Dynamo looks at the members
+    that it has.
     """
     cls = type(obj)
     slots = [name for base in cls.__mro__ for name in _slots_of(base)]
-    own = [base for base in cls.__mro__ if base is not object]
-    room = object.__basicsize__ + (2 + len(slots)) * _POINTER
+    own = [base for base in cls.__mro__ if base not in (object, tuple)]
+    base: type = tuple if issubclass(cls, tuple) else object
+    room = base.__basicsize__ + (2 + len(slots)) * _POINTER
     is_python = all(base.__flags__ & _HEAP_TYPE and "__module__" in vars(base) for base in own)
     if not is_python or cls.__basicsize__ > room:
         return None
     members = dict(_held(obj, ["__dict__"])).get("__dict__", {})
-    return bare, (cls,), (dict(members), dict(_held(obj, slots))), None, None, set_plain
+    made_of: tuple[Any, ...] = bare, (cls,)
+    if isinstance(obj, tuple):
+        made_of = bare_tuple, (cls, tuple(tuple.__iter__(obj)))
+    return *made_of, (dict(members), dict(_held(obj, slots))), None, None, set_plain
+
+
+def is_made_anew(obj: object, reduced: Any) -> bool:
+    """Return True for a reduce value that calls the object's own class.
+
+    What its `__init__` or `__new__` makes of the arguments need not be what the object is by now.
+    """
+    return type(reduced) is tuple and reduced[0] is type(obj)
 
 
 _HEAP_TYPE = 1 << 9

@@ -98,11 +98,11 @@ def _left(
     result: object,
     error: BaseException | None,
 ) -> None:
-    """Note what an attempt at a frame had read of modules, if it failed or left the frame alone."""
+    """Note what an attempt at a frame had read of modules, if it made no guards of that."""
     ended = sys.exc_info()[1]
     if ended is None or recorder.options.settings.frames == "none" or not recorder.is_compiling:
         return
-    if not failures.is_restart(ended):
+    if recorder.options.settings.frames == "all" or not failures.is_restart(ended):
         _note_read(recorder, args[0].guards)
 
 

@@ -123,8 +123,8 @@ class LoadedBundle:
                 content = _unpickled(self.data, tensors, self.place)
         except ReplayError as error:
             raise ReplayError(" ".join([str(error), *notes])) from error
-        for module, member, data in _state_of(document):
-            modules.fill(module, member, _unpickled(data, [], self.place))
+        for module, member, data, described in _state_of(document):
+            modules.fill(module, member, _unpickled(data, _tensors(described), self.place))
         return _frame(content, tensors, self, tuple(notes))
 
 
@@ -176,8 +176,10 @@ def _parsed(document: bytes) -> Mapping[str, Json]:
     return found if isinstance(found, Mapping) else {"tensors": found}
 
 
-def _state_of(document: Mapping[str, Json]) -> Iterator[tuple[str, str, bytes]]:
-    """Yield the stored state of module members: module, member, and the pickle of the value."""
+def _state_of(document: Mapping[str, Json]) -> Iterator[tuple[str, str, bytes, Json]]:
+    """Yield the stored state of module members: module, member, the pickle of the value, and the
+    descriptions of its tensors.
+    """
     found = document.get("state")
     for row in found if isinstance(found, list) else ():
         if not isinstance(row, Mapping):
@@ -186,7 +188,7 @@ def _state_of(document: Mapping[str, Json]) -> Iterator[tuple[str, str, bytes]]:
             data = base64.b64decode(str(row.get("data")), validate=True)
         except ValueError as error:
             raise DamagedStore(f"The state of a module can't be read: {error}.") from error
-        yield str(row.get("module")), str(row.get("member")), data
+        yield str(row.get("module")), str(row.get("member")), data, row.get("tensors") or []
 
 
 def _patches_of(bundle: LoadedBundle) -> tuple[list[Patch], list[str]]:
