@@ -739,8 +739,13 @@ def apply(x):
     for messenger in STACK: x = messenger.process(x)
     torch._dynamo.graph_break()
     return x.sin()
+def deferred(x):
+    def inner(y):  # kept by value, with the globals of this module
+        return sum((m.process(y) for m in STACK), y)
+    return inner
 """
 WITHIN = """
+import library_stack
 from library_stack import Messenger, apply
 def step(x, scale): return apply(x) + scale
 def main():
@@ -748,6 +753,7 @@ def main():
     compiled = torch.compile(step, backend="eager")
     with Messenger(scale, ["a"]), Messenger(ones(3) * 2, {"k": 1}):
         compiled(ones(3), scale)
+        torch.compile(library_stack.deferred(scale), backend="eager")(ones(3))
     compiled(ones(3), scale)
 """
 

@@ -67,12 +67,9 @@ class CompileEntry:
         self.ordinals: Counter[tuple[str, ...]] = Counter()
         self.graphs: dict[tuple[str, str, str], Ref] = {}
         self.entered: list[tuple[str, str]] = []
-        self.constants: set[tuple[str, ...]] = set()
-        """Paths that its guards look at: a global of the frame, and the names of members from there
-        on.  Some lead to a setting in a module or class."""
-        self.read: set[tuple[str, str]] = set()
-        """Members of modules that its guards would look at, where frames are kept: the name that
-        Dynamo gives the module among the frame's globals, and the member's."""
+        self.read: set[tuple[str, ...]] = set()
+        """Paths that its guards would look at, where frames are kept: a global of the frame, and
+        the names of members from there on."""
 
     def ordinal(self, *key: str) -> int:
         """Return the number of earlier things of this kind, and count this one."""

@@ -30,14 +30,7 @@ from typing import Any
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import cells, places
 from torchreel.recorder.frames.notes import MOST_REASONS, Notes
-from torchreel.recorder.frames.patches import (
-    Setting,
-    home_of,
-    members_of,
-    patches,
-    qualname_of,
-    setting_at,
-)
+from torchreel.recorder.frames.patches import Member, home_of, members_of, patches, qualname_of
 from torchreel.recorder.frames.pickler import (
     LONGEST,
     Describe,
@@ -237,34 +230,22 @@ def make_object(value: object, describe: Describe, redactor: Redactor | None) ->
 
 
 def with_state(
-    bundle: Bundle,
-    members: Iterable[tuple[object, str]],
-    scope: Mapping[str, object],
-    paths: Iterable[Sequence[str]],
-    describe: Describe,
-    redactor: Redactor | None,
+    bundle: Bundle, members: Iterable[Member], describe: Describe, redactor: Redactor | None
 ) -> Bundle | None:
-    """Return the bundle with the contents of module members, such as a registry.
+    """Return the bundle with what Dynamo read of modules: settings, and contents of registries.
 
-    With the settings, too, that `paths` lead to from the frame's globals on.  Each is a pickle of
-    its own beside that of the frame.  None if there is nothing to keep.  A content that can't be
-    pickled as a whole is left out: a replay that misses it says so.
+    Each is a pickle of its own beside that of the frame.  None if there is nothing to keep.  A
+    content that can't be pickled as a whole is left out: a replay that misses it says so.
     """
-    state: list[Json] = []
-    for module, name in sorted(members, key=lambda member: (str(member[0]), member[1])):
-        content = _filled(module, name)
-        notes = Notes()
-        data = None if content is None else pickled(content, describe, notes)[0]
-        if data is None or notes.reasons:
-            continue
-        data, redacted = redacted_pickle(data, redactor, notes)
-        if not redacted:
-            text = base64.b64encode(data).decode()
-            state.append({
-                "module": module.__name__, "member": name, "data": text,  # type: ignore[attr-defined]
-                "tensors": notes.tensors,
-            })  # fmt: skip
-    settings = list(_settings(scope, paths, describe, redactor))
+    state, settings, begun = list[Json](), list[Json](), time.monotonic()
+    for member in {one[:3]: one for one in members}.values():
+        if time.monotonic() - begun > LONGEST:
+            break
+        content = _filled(member.value)
+        if member.is_setting:
+            settings += _setting(member, describe, redactor)
+        elif content is not None and not member.path:
+            state += _content(member, content, describe, redactor)
     if not (state or settings) or bundle.tensors is None:
         return None
     document = parse_json(bundle.tensors)
@@ -273,25 +254,32 @@ def with_state(
     return replace(bundle, tensors=canonical_json(document))
 
 
-def _settings(
-    scope: Mapping[str, object],
-    paths: Iterable[Sequence[str]],
-    describe: Describe,
-    redactor: Redactor | None,
-) -> Iterator[dict[str, Json]]:
-    """Yield the settings in modules, classes and objects that paths lead to, as patches."""
-    seen = set[Setting]()
-    for found in filter(None, (setting_at(scope, path) for path in paths)):
-        notes = Notes()
-        # Under its name, which may say that it is secret.
-        named, _ = pickled({found.name: found.value}, describe, notes)
-        if found in seen or named is None:
-            continue
-        seen.add(found)
-        _, secrets_in_it = redacted_pickle(named, redactor, notes)
-        data, _ = pickled(found.value, describe, Notes())
-        if data is not None and not secrets_in_it:
-            yield _patch(found.module, found.path, found.name, data)
+def _setting(member: Member, describe: Describe, redactor: Redactor | None) -> list[Json]:
+    """Return a setting as a patch; [] for a secret."""
+    notes = Notes()
+    # Under its name, which may say that it is secret.
+    named, _ = pickled({member.name: member.value}, describe, notes)
+    data, _ = pickled(member.value, describe, Notes())
+    if named is None or data is None or redacted_pickle(named, redactor, notes)[1]:
+        return []
+    return [_patch(member.module, member.path, member.name, data)]
+
+
+def _content(
+    member: Member, content: object, describe: Describe, redactor: Redactor | None
+) -> list[Json]:
+    """Return the content of a container; [] for one that can't be kept as a whole."""
+    notes = Notes()
+    data, _ = pickled(content, describe, notes)
+    if data is None or notes.reasons:
+        return []
+    data, redacted = redacted_pickle(data, redactor, notes)
+    if redacted:
+        return []
+    return [{
+        "module": member.module, "member": member.name, "data": base64.b64encode(data).decode(),
+        "tensors": notes.tensors,
+    }]  # fmt: skip
 
 
 def _patch(module: str, cls: str, member: str, data: bytes, ruled: bool = False) -> dict[str, Json]:
@@ -299,7 +287,7 @@ def _patch(module: str, cls: str, member: str, data: bytes, ruled: bool = False)
     return {"module": module, "class": cls, "member": member, "data": text, "ruled": ruled}
 
 
-def _joined(patches: Json, settings: Sequence[dict[str, Json]]) -> Json:
+def _joined(patches: Json, settings: Sequence[Json]) -> Json:
     """Add settings to the members that the program had changed."""
     known = patches if isinstance(patches, Mapping) else {}
     kept = known.get("kept")
@@ -307,9 +295,8 @@ def _joined(patches: Json, settings: Sequence[dict[str, Json]]) -> Json:
     return {**known, "kept": [*found, *settings]}
 
 
-def _filled(module: object, name: str) -> object:
-    """Return the content of a container of a module as a built-in one; None if it is empty."""
-    found = vars(module).get(name) if type(module) is ModuleType else None
+def _filled(found: object) -> object:
+    """Return the content of a container as a built-in one; None if it is empty, or is none."""
     # By type, and its own methods: the program's classes may have others.
     if issubclass(type(found), dict):
         return dict(dict.items(found)) or None  # type: ignore[arg-type]

@@ -115,8 +115,8 @@ def _is_foreign(owner: Any, name: str, value: object) -> bool:
     return _is_by_name(function, origin) or _is_of_program(origin)
 
 
-class Setting(NamedTuple):
-    """A constant in a module, in a class, or in an object that one of them holds."""
+class Member(NamedTuple):
+    """What is under a name in a module, in a class, or in an object that one of them holds."""
 
     module: str
     path: str
@@ -124,20 +124,27 @@ class Setting(NamedTuple):
     name: str
     value: object
 
+    @property
+    def is_setting(self) -> bool:
+        """True for a constant in what a program imports; torch's own are kept in other ways."""
+        return type(self.value) in CONSTANTS and self.module.partition(".")[0] not in KNOWN_ANYWHERE
+
 
 CONSTANTS = (bool, int, float, str, type(None))
 
 
-def setting_at(scope: Mapping[str, object], path: Sequence[str]) -> Setting | None:
-    """Return the constant that a path of names leads to, from the globals of a frame on.
+def member_at(scope: Mapping[str, object], names: Sequence[str]) -> Member | None:
+    """Return the member that a path of names leads to, from the globals of a frame on.
 
-    Libraries hold settings so (`gpytorch.settings.debug._state`), which a program sets while it
-    runs. None for anything else, and where a replay would not find the owner by its names.
+    Libraries hold settings so (`gpytorch.settings.debug._state`), and stacks and registries, which
+    a program changes while it runs. None where a replay would not find the owner by its names.
     """
-    first, *names = path
-    value, owner, place = scope.get(first), None, ("", "")
-    here = _place_of(value) or (str(scope.get("__name__")), first)
-    for name in names:
+    first, *more = names
+    value, home = scope.get(first), str(scope.get("__name__"))
+    owner: object = sys.modules.get(home)
+    place = (home, "") if members_of(owner) is scope else ("", "")
+    here = _place_of(value) or (home, first)
+    for name in more:
         holders = _holders(value, here)
         held = next((each for each in holders if name in state_of(each[0])), None)
         if held is None:
@@ -145,10 +152,9 @@ def setting_at(scope: Mapping[str, object], path: Sequence[str]) -> Setting | No
         owner, place = held
         value = state_of(owner)[name]
         here = _place_of(value) or (place[0], f"{place[1]}.{name}".lstrip("."))
-    top = place[0].partition(".")[0]
-    if type(value) not in CONSTANTS or top == "__main__" or top in KNOWN_ANYWHERE:
+    if place[0] == "__main__" or _at(*place) is not owner:
         return None
-    return Setting(*place, names[-1], value) if _at(*place) is owner else None
+    return Member(*place, names[-1], value)
 
 
 _Place = tuple[str, str]

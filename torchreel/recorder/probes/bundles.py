@@ -128,12 +128,15 @@ def add_state(recorder: Recorder, call: Call, entry: CompileEntry, made: Bundle)
     The frame has not run yet: they are as Dynamo found them.
     """
     from torchreel.recorder.frames.bundles import with_state
+    from torchreel.recorder.frames.patches import member_at
 
     with fail_open("state of modules"):
         scope = call.argument(1, "globals")
-        found = {(scope.get(module), name) for module, name in entry.read}
-        paths = sorted(entry.constants)
-        whole = with_state(made, found, scope, paths, _describer(), recorder.event_log.redactor)
+        # A path may go on into what a container holds.
+        paths = {path[:length] for path in entry.read for length in (1, 2, len(path))}
+        found = (member_at(scope, path) for path in sorted(paths) if not path[-1].startswith("__"))
+        members = [member for member in found if member is not None]
+        whole = with_state(made, members, _describer(), recorder.event_log.redactor)
         if whole is not None:
             _append(recorder, entry, whole)
 

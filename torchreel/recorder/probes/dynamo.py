@@ -72,7 +72,6 @@ def _compile(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
     recorder.leave(span, outcome.error, soft=_is_soft(call, outcome.error))
     entry.read |= span.entry.read
-    entry.constants |= span.entry.constants
     if bundle is not None:
         bundles.add_state(recorder, call, entry, bundle)
     bundles.after(recorder, call, span.entry, outcome.error)

@@ -108,22 +108,17 @@ def _left(
 
 def _note_read(recorder: Recorder, kept: Iterable[Any]) -> None:
     """Note the members of modules that a frame depends on: its bundle holds their content."""
-    names = {guard.originating_source.name for guard in kept}
-    found = filter(None, map(_MEMBER.search, names))
-    plain = (_OF_CLASS.sub(r"\1.\2", name) for name in names)
-    paths = filter(None, map(_PATH.fullmatch, plain))
     entry = recorder.entry_here()
-    entry.read.update((each[1], each[2]) for each in found)
-    entry.constants.update((each[1], *each[2].split(".")[1:]) for each in paths)
+    for name in {guard.originating_source.name for guard in kept}:
+        for found in _PATH.finditer(_OF_CLASS.sub(r"\1.\2", name)):
+            entry.read.add(tuple(found[0].replace("']", "").removeprefix("G['").split(".")))
 
 
-# What inlined code of another module finds there (OutputGraph.import_source).
 _OF_CLASS = lazy_text(
-    r"^dict\(type\((G\['\w+'\][\w.]*)\)(?:\.__mro__\[\d+\])?\.__dict__\)\['(\w+)'\]$"
+    r"dict\(type\((G\['\w+'\][\w.]*)\)(?:\.__mro__\[\d+\])?\.__dict__\)\['(\w+)'\]"
 )
 """A member of an object's class, as Dynamo looks it up past the object."""
-_PATH = lazy_text(r"G\['(\w+)'\]((?:\.\w+)+)")
-_MEMBER = lazy_text(r"G\['(__import_\w+)'\]\.(\w+)")
+_PATH = lazy_text(r"G\['\w+'\](?:\.\w+)*")
 
 
 def _note_ambient(recorder: Recorder, graph: Any) -> None:
