@@ -16,6 +16,8 @@ import pytest
 from tests.docs.pages import guide
 
 BLOCK = re.compile(r'^```(\w+)(?: title="(\S+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+_PROGRESS = re.compile(r"^reading \S+, [\d.]+ s\n", re.MULTILINE)
+"""What a command says of itself after some seconds, on a machine that is busy."""
 _STATUS = re.compile(r"\s*# exits with (\d+)$")
 
 
@@ -57,7 +59,7 @@ def run_command(command: Command, folder: Path) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    return result.returncode, result.stdout
+    return result.returncode, _PROGRESS.sub("", result.stdout)
 
 
 def shows(expected: str, output: str) -> bool:
