@@ -242,6 +242,23 @@ def test_what_is_told_of_a_cached_result_is_set_aside_for_an_aten_graph_alone() 
     assert sift("aot", "evaluate_expr") == sift("graph", cached) == Sifted("")
 
 
+@pytest.mark.parametrize("field", ["grad", "values", "unwrapped", "attrs"])
+def test_tensors_within_a_tensor_are_numbered_as_tensors(field: str) -> None:
+    """A describer of a process that had described others gives other ids."""
+
+    def described(first: int, within: int) -> list[Event]:
+        inner: Json = {"a": within} if field == "attrs" else within
+        rows: list[dict[str, Json]] = [{"id": first + 1}, {"id": first, field: inner}]
+        return [
+            event("describe_tensor", {"describe_tensor": {**row, "describer_id": 1}})
+            for row in rows
+        ]
+
+    assert texts(*described(3, 4)) == texts(*described(6, 7))
+    assert texts(*described(3, 4)) != texts(*described(3, 3))
+    assert texts(*described(3, 4)) != texts(*described(6, 8))
+
+
 def test_a_guard_that_the_conversion_of_inputs_asked_for_is_known_to_a_replay() -> None:
     """A ShapeEnv evaluates a guard once: a replay, which converts nothing, comes to it later."""
 

@@ -148,6 +148,11 @@ PROCESS_STACKS = frozenset({"create_unbacked_symbol"})
 """Kinds whose `user_stack` torch takes from the frames of the process when Dynamo is not tracing.
 (The event `unbacked.create` beside it has the user's.)"""
 
+_TENSORS_WITHIN = (
+    "base", "grad", "attrs", "unwrapped", "values", "crow_indices", "col_indices", "ccol_indices",
+    "row_indices",
+)  # fmt: skip
+"""Fields of torch's description of a tensor that name other tensors by their ids."""
 NUMBERED: Mapping[tuple[str, str], str] = {
     ("*", "env"): "ShapeEnv",
     (FakeConversion.kind, "describer"): "describer",
@@ -155,7 +160,7 @@ NUMBERED: Mapping[tuple[str, str], str] = {
     (FakeConversion.kind, "base"): "tensor of a describer",
     ("describe_tensor", "describer_id"): "describer",
     ("describe_tensor", "id"): "tensor of a describer",
-    ("describe_tensor", "base"): "tensor of a describer",
+    **{("describe_tensor", field): "tensor of a describer" for field in _TENSORS_WITHIN},
     ("describe_tensor", "storage"): "storage of a describer",
     ("describe_storage", "describer_id"): "describer",
     ("describe_storage", "id"): "storage of a describer",
@@ -317,6 +322,8 @@ class Normaliser:
     def _number(self, space: str, value: Json, around: Mapping[str, Json]) -> Json:
         if isinstance(value, list):
             return [self._number(space, item, around) for item in value]
+        if isinstance(value, Mapping):
+            return {name: self._number(space, item, around) for name, item in value.items()}
         if not isinstance(value, int) or isinstance(value, bool):
             return value
         owner: Json = None
