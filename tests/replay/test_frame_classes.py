@@ -21,7 +21,7 @@ from torchreel.store import Store, queries
 from torchreel.store.records import Compile
 
 _BEGINNING = """
-import abc, dataclasses, functools, sys, typing
+import abc, dataclasses, enum, functools, sys, typing
 import numpy as np
 import torch, torch._dynamo.testing
 ones = torch.ones
@@ -505,12 +505,17 @@ class Chain(Pair):  # as torchopt's
 class Grown:
     def __init__(self, n): self.n, self.more = n, []
     def __reduce__(self): return Grown, (self.n,)
+class Kind(enum.Enum):
+    ONE = 1
 def main():
     chain = Chain(Pair(len, lambda x, q: x * q), Pair(len, lambda x, q: x + q))
     grown = Grown(3)
     grown.more.append(4); grown.n = 5
-    def step(x, chain, grown): return chain.update(x, (2, 3)) + grown.n + sum(grown.more)
-    torch.compile(step, backend="eager", fullgraph=True)(ones(3), chain, grown)
+    def step(x, chain, grown, kind):
+        x = chain.update(x, (2, 3)) + grown.n + sum(grown.more)
+        return x.sin() if kind is Kind.ONE else x
+    compiled = torch.compile(step, backend="eager", fullgraph=True)
+    compiled(ones(3), chain, grown, Kind.ONE)
 """,
     "objects that refuse to be pickled": """
 class Wrapper:

@@ -116,7 +116,7 @@ def _is_foreign(owner: Any, name: str, value: object) -> bool:
 
 
 class Member(NamedTuple):
-    """What is under a name in a module, in a class, or in an object that one of them holds."""
+    """Holds what a module, a class, or an object that one of them holds, has under a name."""
 
     module: str
     path: str

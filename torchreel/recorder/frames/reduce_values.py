@@ -10,6 +10,7 @@ import collections
 import copyreg
 import sys
 from collections.abc import Iterator
+from enum import Enum
 from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
@@ -160,11 +161,16 @@ def plain_members_of(obj: object) -> tuple[Any, ...] | None:
 
 
 def is_made_anew(obj: object, reduced: Any) -> bool:
-    """Return True for a reduce value that calls the object's own class.
+    """Return True for a reduce value that calls the object's own class, which makes a new one.
 
-    What its `__init__` or `__new__` makes of the arguments need not be what the object is by now.
+    What its `__init__` makes of the arguments need not be what the object is by now.  A class with
+    a `__new__` of its own may return an object that is there already, as an `Enum` does: that is
+    left to it, except for tuples, which need a `__new__` to hold anything.
     """
-    return type(reduced) is tuple and reduced[0] is type(obj)
+    cls = type(obj)
+    if type(reduced) is not tuple or reduced[0] is not cls or issubclass(cls, Enum):
+        return False
+    return cls.__new__ is object.__new__ or issubclass(cls, tuple)
 
 
 _HEAP_TYPE = 1 << 9
