@@ -97,7 +97,14 @@ def _look(store: Store, committed: list[tuple[int, str]], mode: str) -> Found:
     last = dict(committed)
     expected = set(committed) if mode == "full" else set(last.items())
     every = [compile for compiles in rows.values() for compile in compiles]
-    crashed = [c for c in every if c.status == "crashed" and queries.checkpoints(store, c)]
+    # What Dynamo does, before and after its backend, is no part of a replay from the graph.
+    died_in = {row.compile_id: row.stage for row in queries.failures(store)}
+    crashed = [
+        compile
+        for compile in every
+        if compile.status == "crashed" and queries.checkpoints(store, compile)
+        and died_in.get(compile.id) not in ("dynamo", "guards")
+    ]  # fmt: skip
     verdict = replay(store, crashed[-1], "graph").verdict if crashed else "nothing to replay"
     return Found(
         len(recordings), len(there), len(committed), len(expected - there), broken,
