@@ -1,6 +1,9 @@
 """Marks of compiles that returned: what is read of them, and what follows for a dead process."""
 
 import os
+import struct
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -89,13 +92,37 @@ def test_of_many_places_the_last_are_known(path: Path) -> None:
 
 
 def test_a_file_of_an_older_version_has_no_places(path: Path) -> None:
-    made = marked(path, (1, "ok"))
-    made.enter(1, Place("lowering"))
+    """It has marks where places are now."""
+    marked(path, (1, "ok"))
     file = marks.path_of(str(path), DEAD, BEGAN)
-    os.truncate(file, 16384)
+    data = bytearray(file.read_bytes())
+    data[:8] = b"reelmark"
+    data[-32:] = struct.pack("<QQQQ", 511, 7, 2, 2)
+    file.write_bytes(data)
     ends = marks.read(str(path), DEAD, BEGAN)
     assert ends is not None
-    assert (ends.statuses, ends.places) == ({1: "ok"}, {})
+    assert (ends.statuses, ends.places) == ({1: "ok", 2: "failed"}, {})
+
+
+@pytest.mark.parametrize("limit", [10, 10_000, 16_000, 16_384])
+def test_no_mark_ends_a_process_that_may_not_write_so_far(path: Path, limit: int) -> None:
+    """Python ignores the signal for that; a program may have it do what it does."""
+    text = f"""
+import resource, signal
+from torchreel.store.processes.marks import Marks, Place
+made = Marks()
+made.create({str(path)!r}, {DEAD}, {BEGAN})
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+for number in range(600):
+    made.mark(number, "ok")
+    made.enter(number, Place("forward"))
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    ends = marks.read(str(path), DEAD, BEGAN)
+    assert ends is not None
+    assert len(ends.places) == (32 if limit == 16_384 else 0 if limit == 10 else len(ends.places))
 
 
 def test_without_its_marks_nobody_knows(store: Store) -> None:
@@ -164,7 +191,7 @@ def test_more_marks_than_there_is_room_for(path: Path, monkeypatch: pytest.Monke
     marked(path, *((began, "ok") for began in range(1, 601)))
     found = marks.read(str(path), DEAD, BEGAN)
     assert found is not None
-    assert len(found.statuses) == 511
+    assert len(found.statuses) == 383
     # Of the first ones nothing is left; what began since the oldest that is left never returned.
     assert (found.of(1), found.of(600), found.of(10_700)) == ("unknown", "ok", "running")
 

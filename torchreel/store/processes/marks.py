@@ -13,8 +13,10 @@ a file of the program's.  No memory map: one of a file that is cut short ends th
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
+import resource
 import stat
 import struct
 import time
@@ -33,21 +35,25 @@ KEY = "marks"
 A recording without it was made by a version that had none."""
 BESIDE, NOWHERE = "file", "none"
 
-_MAGIC = b"reelmark"
+_MAGIC = b"reelmar2"
+_WITHOUT_PLACES = b"reelmark"
+"""The magic of an older version, which had marks in all of its room."""
 _HEADER = struct.Struct("<8sQ16s")
 """The magic, a flag (the process has ended in order), and a digest of the machine."""
 _ENDED = struct.pack("<8sQ", _MAGIC, 1)
 _RECORD = struct.Struct("<QQQQ")
 """The number of the mark (from 1), when it was set, when its compile began, a status."""
-_SLOTS = 511
-"""Marks in the file, the last ones: with the header 16 KiB.  The rows of compiles that returned
+_SLOTS = 383
+"""Marks in the file, the last ones: 12 KiB with the header.  The rows of compiles that returned
 earlier are in the store."""
 _PLACE = struct.Struct("<QQ112s")
 """The number of the place (from 1), when its compile began, and where it is: the stage, the
 partition and the node, as UTF-8 with zero bytes between and after them."""
 _PLACES = 32
 """Places in the file, the last ones: after the marks, 4 KiB."""
-_ROOM = _HEADER.size + _SLOTS * _RECORD.size, _PLACES * _PLACE.size
+_PLACES_AT = _HEADER.size + _SLOTS * _RECORD.size
+_SIZE = _PLACES_AT + _PLACES * _PLACE.size
+"""16 KiB: a program that limits the size of its files may be ended by a write beyond."""
 _STATUSES = ("running", "ok", "failed", "restarted", "stopped", "hung", "skipped")
 _NAME = lazy_text(r"-marks-(\d+)-(\d+)")
 
@@ -107,7 +113,7 @@ class Marks:
         number = next(self._places)
         text = "\0".join(place).encode(errors="replace")
         record = _PLACE.pack(number, started_ns, text)
-        self._waiting.append((_ROOM[0] + number % _PLACES * _PLACE.size, record))
+        self._waiting.append((_PLACES_AT + number % _PLACES * _PLACE.size, record))
         self._write()
 
     def end(self, *, written: bool) -> None:
@@ -140,10 +146,11 @@ class Marks:
 def _create(path: Path) -> bool:
     """Make the file with all its room; False, and no file, where that is impossible."""
     try:
+        _check_limit(_SIZE)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except (OSError, ValueError):
         return False
-    room = _HEADER.pack(_MAGIC, 0, _machine()) + bytes(sum(_ROOM) - _HEADER.size)
+    room = _HEADER.pack(_MAGIC, 0, _machine()) + bytes(_SIZE - _HEADER.size)
     try:
         whole = os.write(handle, room) == len(room)
     except OSError:
@@ -156,6 +163,13 @@ def _create(path: Path) -> bool:
     return whole
 
 
+def _check_limit(size: int) -> None:
+    """Raise OSError where the process may not write so far: doing so would end it (SIGXFSZ)."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and limit < size:
+        raise OSError(errno.EFBIG, "the process may not write so far into a file")
+
+
 def _machine() -> bytes:
     """Return a digest of boot and pid namespace, where process ids are valid; zeros if unknown."""
     import hashlib
@@ -166,6 +180,7 @@ def _machine() -> bytes:
 
 
 def _write_at(path: Path, place: int, data: bytes) -> None:
+    _check_limit(place + len(data))
     handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         os.pwrite(handle, data, place)
@@ -223,13 +238,12 @@ def _content(target: str, pid: int, started_ns: int) -> bytes | None:
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return None
-        data = os.pread(handle, sum(_ROOM), 0)
+        data = os.pread(handle, _SIZE, 0)
     except OSError:
         return None
     finally:
         os.close(handle)
-    # An older version had no room for places.
-    return data if len(data) in (_ROOM[0], sum(_ROOM)) and data.startswith(_MAGIC) else None
+    return data if len(data) == _SIZE and data.startswith((_MAGIC, _WITHOUT_PLACES)) else None
 
 
 _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -237,10 +251,11 @@ _READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def _parsed(data: bytes) -> Ends:
-    marks, places = data[_HEADER.size : _ROOM[0]], data[_ROOM[0] :]
+    end = _PLACES_AT if data.startswith(_MAGIC) else _SIZE
+    marks, places = data[_HEADER.size : end], data[end:]
     found = sorted(record for record in _RECORD.iter_unpack(marks) if record[0])
     statuses = {began: _STATUSES[code] for *_, began, code in found if code < len(_STATUSES)}
-    is_full = len(found) == _SLOTS
+    is_full = len(found) == len(marks) // _RECORD.size
     complete_since = found[0][1] if is_full else 0
     return Ends(_HEADER.unpack_from(data)[1] == 1, statuses, complete_since, _last_places(places))
 
