@@ -91,6 +91,16 @@ def test_of_many_places_the_last_are_known(path: Path) -> None:
     assert ends.statuses == {}
 
 
+@pytest.mark.parametrize("node", ["\x1b[2J", "evil'); import os\n", "a b", "\ud800"])
+def test_a_place_that_is_no_name_is_not_known(path: Path, node: str) -> None:
+    made = marked(path)
+    made.enter(1, Place("lowering", "inference", node))
+    made.enter(2, Place("lowering", "inference", "mm_1"))
+    ends = marks.read(str(path), DEAD, BEGAN)
+    assert ends is not None
+    assert ends.places == {2: Place("lowering", "inference", "mm_1")}
+
+
 def test_a_file_of_an_older_version_has_no_places(path: Path) -> None:
     """It has marks where places are now."""
     marked(path, (1, "ok"))

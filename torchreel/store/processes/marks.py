@@ -263,7 +263,13 @@ def _parsed(data: bytes) -> Ends:
 def _last_places(data: bytes) -> dict[int, Place]:
     found = sorted(record for record in _PLACE.iter_unpack(data) if record[0])
     parts = {began: text.decode(errors="replace").split("\0") for _, began, text in found}
-    return {began: Place(*texts[: len(Place._fields)]) for began, texts in parts.items()}
+    places = {began: Place(*texts[: len(Place._fields)]) for began, texts in parts.items()}
+    # A damaged file, or a stranger's, may hold anything: stages and nodes are names.
+    return {
+        began: place
+        for began, place in places.items()
+        if all(not text or text.isidentifier() for text in place)
+    }
 
 
 def remove(target: str, pid: int, started_ns: int) -> None:
