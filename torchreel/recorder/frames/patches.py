@@ -233,10 +233,7 @@ def _function(value: object) -> Any:
 
 def _is_by_name(function: Any, module: str) -> bool:
     """Return True if a function or class is found under its own name."""
-    found: Any = sys.modules.get(module)
-    for part in qualname_of(function).split("."):
-        found = members_of(found).get(part)
-    return found is function
+    return _at(module, qualname_of(function)) is function
 
 
 def _is_of_program(module: str) -> bool:
