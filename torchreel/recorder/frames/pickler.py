@@ -29,7 +29,7 @@ from torchreel.formats.frames.parts import (
     taken_apart,
 )
 from torchreel.recorder.failing_open import fail_open
-from torchreel.recorder.frames import cells, classes, places, secrets
+from torchreel.recorder.frames import cells, classes, lives, places, secrets
 from torchreel.recorder.frames.notes import Notes
 from torchreel.recorder.frames.patches import home_of
 from torchreel.recorder.frames.reduce_values import (
@@ -140,7 +140,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             number = self._numbers[id(obj)] = len(self._held)
             self._held.append(obj)
             if isinstance(description, Mapping):
-                description = {**description, "token": id(obj)}
+                description = {**description, "token": lives.token(obj)}
             self._notes.tensors.append(description)
         return number
 

@@ -1,11 +1,12 @@
 """Tensors that several bundles of a recording have: one object in the process that loads them.
 
-Each has a token, its id in the recorded process.  A guard on the identity of a tensor, as on the
-state of an optimizer, holds or fails in a replay as it did.  Lives here: which tensor of an earlier
-bundle is one of the next.  Not here: how a tensor is made (`bundles`).
+Each has a token: its id in the recorded process, with the life of its storage.  A guard on the
+identity of a tensor, as on the state of an optimizer, holds or fails in a replay as it did.  Lives
+here: which tensor of an earlier bundle is one of the next.  Not here: how a tensor is made
+(`bundles`), and what a token is (`torchreel.recorder.frames.lives`).
 
-An id may be taken twice.  What it stands for has to look the same, share memory with the same
-others, and be as it was made.
+In one storage an id may be taken twice.  What it stands for has to look the same, share memory with
+the same others, and be as it was made.
 """
 
 from __future__ import annotations
