@@ -28,6 +28,14 @@ from torchreel.formats.frames.parts import (
 from torchreel.recorder.frames import places
 from torchreel.torch_compat import dynamo
 
+_OF_CODE = (
+    "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_nlocals", "co_stacksize",
+    "co_flags", "co_code", "co_consts", "co_names", "co_varnames", "co_filename", "co_name",
+    "co_qualname", "co_firstlineno", "co_linetable", "co_exceptiontable", "co_freevars",
+    "co_cellvars",
+)  # fmt: skip
+"""The arguments of `CodeType`, in their order."""
+
 
 def without_known_globals(function: FunctionType, reduced: Any) -> Any:
     """Return the reduce value of a function of torch or Python without its globals.
@@ -58,10 +66,11 @@ def with_marks(obj: object, reduced: Any) -> Any:
 def with_token(obj: object, reduced: Any) -> Any:
     """Return the reduce value of an object with state, made once for all bundles of a recording.
 
-    Code is one of them: functions that a decorator made share it, which guards see.
+    Code is one of them: functions that a decorator made share it, which guards see.  All of it is
+    kept: from 3.1.3 on, cloudpickle leaves out the file.
     """
     if type(obj) is CodeType:
-        return made, (id(obj), reduced[0], *reduced[1])
+        return made, (id(obj), CodeType, *(getattr(obj, name) for name in _OF_CODE))
     if type(reduced) is not tuple or len(reduced) < 3 or reduced[2] is None:
         return reduced
     function, arguments, *rest = reduced
