@@ -916,6 +916,53 @@ def test_the_steps_of_optimizers_replay(tmp_path: Path) -> None:
     assert len(told) >= 10
 
 
+WRAPPED = """
+import torch
+from optimizers import Mine
+
+def trained(optimizer, model):
+    @torch.compile(backend="aot_eager")
+    def step():
+        optimizer.step()
+
+    for _ in range(2):
+        model(torch.randn(3, 6)).sum().backward()
+        step()
+        optimizer.zero_grad()
+
+for kind in (torch.optim.Adam, Mine):
+    model = torch.nn.Linear(6, 6)
+    trained(kind(model.parameters(), lr=0.1), model)
+"""
+MINE = """
+import torch
+
+class Mine(torch.optim.Optimizer):
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr, "counts": [0]})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            group["counts"][0] += 1
+            for parameter in group["params"]:
+                parameter.sub_(parameter.grad * group["lr"])
+"""
+
+
+@pytest.mark.slow
+def test_a_replay_wraps_the_step_of_an_optimizer_as_its_init_had(tmp_path: Path) -> None:
+    """Dynamo traces the wrapper, which is in the class: it breaks the graph, and is in stacks."""
+    with Store.open(_record(tmp_path, WRAPPED, optimizers=MINE), write=True) as store:
+        told = [
+            (str(c.id), replay(store, c, entry="frame", trust=True).verdict)
+            for c in queries.compiles(store, 1)
+            if c.status != "restarted"
+        ]
+    assert len(told) >= 6
+    assert {verdict for _, verdict in told} == {"identical"}, told
+
+
 ENTRIES = """
 import torch
 

@@ -30,7 +30,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats.frames import jagged
 from torchreel.formats.tensors import meshes
 from torchreel.formats.tensors.synthetic import with_autograd
-from torchreel.torch_compat import autograd, distributed, dynamo, fake_tensors, fx
+from torchreel.torch_compat import autograd, distributed, dynamo, fake_tensors, fx, optimizers
 from torchreel.torch_compat import jagged as jagged_tensors
 from torchreel.torch_compat.operators import dispatcher, operator_definitions
 
@@ -298,13 +298,15 @@ def bare_tuple(cls: type[tuple[object, ...]], items: tuple[object, ...]) -> obje
 
 
 def set_members(obj: object, members: Mapping[str, object]) -> None:
-    """Give a module its former members, past any `__setstate__` of its class.
+    """Give a module or optimizer its former members, past any `__setstate__` of its class.
 
     Where another bundle had the object, it may hold tensors that the compile itself made.
     """
     present = object.__getattribute__(obj, "__dict__")
     _replaced.extend(_pairs(present, members, 0))
     present.update(members)
+    if optimizers.is_optimizer(obj):
+        optimizers.wrap_step(obj)
 
 
 def set_plain(obj: object, content: tuple[Mapping[str, object], Mapping[str, object]]) -> None:

@@ -26,7 +26,7 @@ from torchreel.formats.frames.parts import (
     set_plain,
 )
 from torchreel.recorder.frames import places
-from torchreel.torch_compat import dynamo
+from torchreel.torch_compat import dynamo, optimizers
 
 _OF_CODE = (
     "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_nlocals", "co_stacksize",
@@ -129,7 +129,7 @@ def has_own_state(obj: object) -> bool:
     scheduler put around its `step`.  To read a module's state back adds members that it lacks while
     its `__init__` has not been called.
     """
-    if _is_optimizer(obj) or _is_uninitialised(obj):
+    if optimizers.is_optimizer(obj) or _is_uninitialised(obj):
         return True
     methods = [getattr(type(obj), name, None) for name in _STATES]
     homes = {method.__module__ for method in methods if type(method) is FunctionType}
@@ -142,7 +142,7 @@ def members_of(obj: object) -> tuple[Any, ...] | None:
     It ignores how the class pickles its objects: a parametrised module refuses to be pickled
     because its class is made at run time, which a bundle can hold.
     """
-    if not isinstance(obj, torch.nn.Module) and not _is_optimizer(obj):
+    if not isinstance(obj, torch.nn.Module) and not optimizers.is_optimizer(obj):
         return None
     return bare, (type(obj),), dict(vars(obj)), None, None, set_members
 
@@ -203,8 +203,3 @@ def _held(obj: object, names: list[str]) -> Iterator[tuple[str, Any]]:
 
 def _is_uninitialised(obj: object) -> bool:
     return issubclass(type(obj), torch.nn.Module) and "_modules" not in vars(obj)
-
-
-def _is_optimizer(obj: object) -> bool:
-    found: Any = sys.modules.get("torch.optim.optimizer")
-    return found is not None and issubclass(type(obj), found.Optimizer)
