@@ -11,7 +11,7 @@ EXAMINATIONS := blocking canaries cases combinations completeness corpus damaged
 	models parallel overhead provenance rebuilding recording releases replay scale share soak source triage
 CASES ?= examples
 
-.PHONY: help venv test test-all test-server lint demo docs pictures compat gpu bench quality fidelity hostile faults known-forms \
+.PHONY: help venv test test-all test-server lint demo docs pictures compat dependencies gpu bench quality fidelity hostile faults known-forms \
 	clean check-browser check-compiler check-python $(EXAMINATIONS)
 
 help:  ## this list
@@ -60,6 +60,10 @@ pictures: check-compiler $(STAMP)  ## the pictures of docs/report.md, taken agai
 # Environments in the user's cache, made once: some three minutes. RELEASES="2.12 newest" names a few.
 compat: check-compiler $(STAMP)  ## the tests of record, replay and minify under each release of torch (7 GB each)
 	$(PY) -m tests.compat $(RELEASES)
+
+# With the versions that an environment may have had before, and with those that a fresh one gets.
+dependencies: check-compiler $(STAMP)  ## the tests with the oldest dependencies that are allowed, and with the newest
+	$(PY) -m tests.compat.dependencies $(DEPENDENCIES)
 
 gpu: check-compiler $(STAMP)  ## on a machine with a GPU: record its programs, replay and reduce them there
 	$(PY) -m tests.gpu.record $(or $(DIRECTORY),gpu-recordings)
