@@ -186,6 +186,21 @@ def test_the_place_of_a_constant_means_nothing_and_the_constant_does() -> None:
     assert one == other != third
 
 
+def test_a_set_that_bytecode_builds_of_constants_has_no_order() -> None:
+    """Those before them keep theirs, and so do those of a list."""
+
+    def listing(*names: str, built: str = "BUILD_SET") -> str:
+        rows = [f"  {2 * at} LOAD_CONST  {at} ({name!r})" for at, name in enumerate(names)]
+        rows += [f"  90 {built}      2", "  92 POP_TOP"]
+        return DynamoNormaliser().payload("\n".join(rows))
+
+    assert listing("z", "b", "a") == listing("z", "a", "b")
+    assert listing("z", "b", "a").index("'a'") < listing("z", "b", "a").index("'b'")
+    assert listing("b", "z", "a") != listing("z", "a", "b")
+    assert listing("z", "b", "a", built="BUILD_LIST") != listing("z", "a", "b", built="BUILD_LIST")
+    assert listing("a") == "  0 LOAD_CONST ('a')\n  90 BUILD_SET      2\n  92 POP_TOP"
+
+
 @pytest.mark.parametrize(
     ("one", "other"), [("{'a': 1, 'b': 2}", "{'b': 2, 'a': 1}"), ("['a', 'b']", "['b', 'a']")]
 )

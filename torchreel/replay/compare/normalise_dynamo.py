@@ -54,6 +54,9 @@ _STACK_FRAME = re.compile(
 _PLACE = re.compile(
     r"\b(LOAD_CONST|RETURN_CONST|KW_NAMES) +\d+ \(|\b(KW_NAMES) +\d+$", re.MULTILINE
 )
+# A set of the program's that Dynamo builds again: constants in the order of their hashes.
+_BUILT_SET = re.compile(r"(?m)(?:^.*\bLOAD_CONST \(.*\)\n)+.*\bBUILD_SET +(?P<count>\d+)$")
+_CONSTANT = re.compile(r"(?m)(?<=\bLOAD_CONST )\(.*\)$")
 # A guard of the whole process names the line that first needed it, in whichever compile that was.
 _FIRST_NEEDED = re.compile(
     r"(\.compare_functorch_state\(.*?\)|\.forward_ad\._current_level == -?\d+) +# .*"
@@ -113,7 +116,10 @@ class DynamoNormaliser:
         on.
         """
         text = _FIRST_NEEDED.sub(r"\1", text) if "  # " in text else text
-        return self._without_callers(_PLACE.sub(_without_place, self.text(text)))
+        text = _PLACE.sub(_without_place, self.text(text))
+        if "BUILD_SET" in text:
+            text = _BUILT_SET.sub(_with_sorted_constants, text)
+        return self._without_callers(text)
 
     def data(self, event: Event) -> Json:
         """Return the data of an event, where it is one of Dynamo's."""
@@ -163,6 +169,17 @@ class DynamoNormaliser:
 
 def _without_place(found: re.Match[str]) -> str:
     return f"{found[1]} (" if found[1] else found[2]
+
+
+def _with_sorted_constants(found: re.Match[str]) -> str:
+    """Return instructions that build a set with its constants in order; those before stay."""
+    lines = found[0].split("\n")
+    first = len(lines) - 1 - int(found["count"])
+    if first < 0 or found["count"] == "0":  # other instructions give some of the items
+        return found[0]
+    constants = iter(sorted(_CONSTANT.findall("\n".join(lines[first:-1]))))
+    lines[first:-1] = [_CONSTANT.sub(lambda _: next(constants), line) for line in lines[first:-1]]
+    return "\n".join(lines)
 
 
 def _in_order(found: re.Match[str]) -> str:
