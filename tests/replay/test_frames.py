@@ -918,7 +918,7 @@ def test_the_steps_of_optimizers_replay(tmp_path: Path) -> None:
 
 WRAPPED = """
 import torch
-from optimizers import Mine
+from optimizers import Mine, Unwrapped
 
 def trained(optimizer, model):
     @torch.compile(backend="aot_eager")
@@ -928,9 +928,9 @@ def trained(optimizer, model):
     for _ in range(2):
         model(torch.randn(3, 6)).sum().backward()
         step()
-        optimizer.zero_grad()
+        model.zero_grad()
 
-for kind in (torch.optim.Adam, Mine):
+for kind in (torch.optim.Adam, Mine, Unwrapped):
     model = torch.nn.Linear(6, 6)
     trained(kind(model.parameters(), lr=0.1), model)
 """
@@ -947,6 +947,15 @@ class Mine(torch.optim.Optimizer):
             group["counts"][0] += 1
             for parameter in group["params"]:
                 parameter.sub_(parameter.grad * group["lr"])
+
+class Unwrapped(torch.optim.Optimizer):
+    def __init__(self, parameters, lr):
+        self.lr, self.parameters = lr, [*parameters]
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.parameters:
+            parameter.sub_(parameter.grad * self.lr)
 """
 
 

@@ -15,10 +15,19 @@ def is_optimizer(obj: object) -> bool:
     return found is not None and issubclass(type(obj), found.Optimizer)
 
 
+def has_wrapped_step(cls: type) -> bool:
+    """Return True if torch has put its wrapper around the `step` of a class of optimizers.
+
+    The `__init__` of an optimizer does; a class of the program's may not have called it.
+    """
+    classes = type.__getattribute__(cls, "__mro__")
+    steps = (vars(base)["step"] for base in classes if "step" in vars(base))
+    return bool(getattr(next(steps, None), "hooked", False))
+
+
 def wrap_step(optimizer: Any) -> None:
     """Put torch's wrapper around the `step` of an optimizer's class, if there is none yet.
 
-    The `__init__` of an optimizer does that, which is not called for one that a bundle holds:
     Dynamo traces the wrapper with the step, and breaks the graph there under some versions.
     """
     optimizer._patch_step_function()

@@ -305,8 +305,12 @@ def set_members(obj: object, members: Mapping[str, object]) -> None:
     present = object.__getattribute__(obj, "__dict__")
     _replaced.extend(_pairs(present, members, 0))
     present.update(members)
-    if optimizers.is_optimizer(obj):
-        optimizers.wrap_step(obj)
+
+
+def set_optimizer(obj: object, members: Mapping[str, object]) -> None:
+    """Give an optimizer its members, and its class the wrapper that its `__init__` had made."""
+    set_members(obj, members)
+    optimizers.wrap_step(obj)
 
 
 def set_plain(obj: object, content: tuple[Mapping[str, object], Mapping[str, object]]) -> None:

@@ -23,6 +23,7 @@ from torchreel.formats.frames.parts import (
     made,
     set_marked,
     set_members,
+    set_optimizer,
     set_plain,
 )
 from torchreel.recorder.frames import places
@@ -142,9 +143,12 @@ def members_of(obj: object) -> tuple[Any, ...] | None:
     It ignores how the class pickles its objects: a parametrised module refuses to be pickled
     because its class is made at run time, which a bundle can hold.
     """
-    if not isinstance(obj, torch.nn.Module) and not optimizers.is_optimizer(obj):
+    is_optimizer = optimizers.is_optimizer(obj)
+    if not isinstance(obj, torch.nn.Module) and not is_optimizer:
         return None
-    return bare, (type(obj),), dict(vars(obj)), None, None, set_members
+    is_wrapped = is_optimizer and optimizers.has_wrapped_step(type(obj))
+    setter = set_optimizer if is_wrapped else set_members
+    return bare, (type(obj),), dict(vars(obj)), None, None, setter
 
 
 def plain_members_of(obj: object) -> tuple[Any, ...] | None:
