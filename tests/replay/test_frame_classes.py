@@ -559,6 +559,18 @@ def main():
         x = torch.ones(3, requires_grad=True)
         torch.compile(lambda x: (x * 2).relu().sum(), backend="aot_eager")(x).backward()
 """,
+    "gradients with marks of their own": """
+net = torch.nn.Linear(4, 4)
+optimizer = torch.optim.AdamW(net.parameters())
+@torch.compile(backend="aot_eager")
+def update():
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+def main():
+    net(ones(3, 4)).sum().backward()
+    update()
+    assert vars(net.weight.grad)
+""",
 }
 
 
