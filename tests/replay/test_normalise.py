@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from torchreel.replay.compare.lanes import Operator
-from torchreel.replay.compare.normalise import Normaliser, canonical_code, canonical_text
+from torchreel.replay.compare.normalise import (
+    Normaliser,
+    canonical_code,
+    canonical_text,
+    equal_symbols,
+)
 from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.replay.compare.rules import EXCUSES, SCOPES
 from torchreel.replay.compare.selection import EventSelection, Point, Sifted, fact_of
@@ -420,3 +425,25 @@ def test_a_stack_begins_with_the_frame_whatever_its_callers_are_called() -> None
     for own in (frame + inner, inner):
         assert forms.payload(f"Stack:\n{outer}{own}") == f"Stack:\n{own}"
         assert forms.payload(own) == own
+
+
+def test_saved_tensors_have_one_symbol_for_those_that_are_equal() -> None:
+    """A chain of replacements ends at its last symbol; a number is no symbol."""
+    replaced = [
+        event("shape_env.replacement", {"env": 0, "expr": expr, "old": None, "reason": "solve"})
+        for expr in ("s16", "s3", 7)
+    ]
+    names = ("s27", "s16", "s5")
+    named = [replace(one, name=name) for one, name in zip(replaced, names, strict=True)]
+    equal = equal_symbols(named)
+    assert equal == {"s27": "s3", "s16": "s3"}
+
+    def saved(*strides: Json) -> bytes:
+        row: Json = ["getitem_1", ["float32", [2, "s27", 32], list(strides), "cpu"]]
+        forms = Normaliser(equal=equal)
+        data = {"saved": [row], "symbols": [["s27", "s27"]]}
+        return forms.canonical(event("aot.partition", data)).text
+
+    assert saved("Mul(32, s27)", 32, 1) == saved("Mul(32, s16)", 32, 1)
+    assert saved("Mul(32, s27)", 32, 1) != saved("Mul(32, s5)", 32, 1)
+    assert saved("s275", 1, 1) != saved("s16", 1, 1)

@@ -28,6 +28,7 @@ from torchreel.replay.compare.lanes import (
     facts_at_start,
     holes,
     lanes,
+    symbols_found_equal,
 )
 from torchreel.replay.compare.normalise import (
     canonical_cached_code,
@@ -181,7 +182,10 @@ def _events(recorded: Side, replayed: Side, question: Question) -> EventComparis
         return EventComparison((), "", "")
     allowed = excuses(allowed_of(recorded.store, recorded.compile, question.allow))
     stand_ins = question.stand_ins
-    ours = lanes(recorded.store, recorded.compile, scope, point, allowed, stand_ins=stand_ins)
+    equal = symbols_found_equal(recorded.store, recorded.compile)
+    ours = lanes(
+        recorded.store, recorded.compile, scope, point, allowed, stand_ins=stand_ins, equal=equal
+    )
     if ours is None:
         why = (
             "no events were compared: the event log does not say where the "
@@ -198,7 +202,7 @@ def _events(recorded: Side, replayed: Side, question: Question) -> EventComparis
     known = facts_at_start(recorded.store, recorded.compile, point)
     theirs = lanes(
         replayed.store, replayed.compile, scope, again, allowed, replay=True, known=known,
-        stand_ins=stand_ins,
+        stand_ins=stand_ins, equal=equal,
     )  # fmt: skip
     left: Mapping[str, Lane] = ours
     right: Mapping[str, Lane] = theirs or {}

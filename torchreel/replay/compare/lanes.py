@@ -12,13 +12,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from torchreel.events.custom import CustomOperator
 from torchreel.events.frames import FrameStart
 from torchreel.events.nondeterminism import CacheOutcome
-from torchreel.events.shape_env import RangeUpdate
+from torchreel.events.shape_env import RangeUpdate, Replacement
 from torchreel.events.trace import TraceStrings
-from torchreel.replay.compare.normalise import Canonical, Normaliser, torch_file
+from torchreel.replay.compare.normalise import (
+    Canonical,
+    Normaliser,
+    equal_symbols,
+    torch_file,
+)
 from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.replay.compare.rules import (
     FAKE_INPUTS,
@@ -184,12 +190,14 @@ def lanes(
     replay: bool = False,
     known: frozenset[Fact] = frozenset(),
     stand_ins: frozenset[str] = frozenset(),
+    equal: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Lane] | None:
     """Return the lanes of a compile, by name; None if its event log lacks the checkpoint.
 
     A `replay` begins at its checkpoint, so every event in it is in scope, except for facts that
     were `known` there (`facts_at_start`).  `stand_ins` are operators whose fake kernels are not the
-    recorded ones: their results are compared, not the operators within them.
+    recorded ones: their results are compared, not the operators within them.  `equal` are the
+    symbols that the recorded compile found to be equal.
     """
     found: dict[str, Lane] = {}
     selected = EventSelection(scope, point, excuses, began=began(point, replay=replay), known=known)
@@ -204,7 +212,7 @@ def lanes(
         lane.begins.setdefault(event.stage or "", event.seq)
         if name not in readers:  # each lane numbers what it meets
             forms = DynamoNormaliser((compile.frame_file, compile.frame_name), lines, callers)
-            readers[name] = _Reader(store, Normaliser(files, dynamo=forms), stand_ins)
+            readers[name] = _Reader(store, Normaliser(files, forms, equal), stand_ins)
         readers[name].add(lane, event, sifted)
     if scope.checkpoint and point is not None and selected.mark is None and not replay:
         return None
@@ -258,6 +266,11 @@ def facts_at_start(store: Store, compile: Compile, point: Point) -> frozenset[Fa
     converted = filter(is_of_conversion, queries.events(store, compile, GUARD_RECORD))
     known = itertools.chain((event for event in events if event.seq < before), converted)
     return frozenset(map(fact_of, known))
+
+
+def symbols_found_equal(store: Store, compile: Compile) -> dict[str, str]:
+    """Return the symbols that the ShapeEnv of a compile replaced by others, by symbol."""
+    return equal_symbols(queries.events(store, compile, Replacement.kind))
 
 
 def mark_of(events: Sequence[Event], point: Point) -> Event | None:

@@ -13,11 +13,12 @@ on any event of any recording; imports no torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from torchreel.events.aot import Partition
 from torchreel.events.fake_tensors import FakeConversion
-from torchreel.events.shape_env import ProducedGuards
+from torchreel.events.shape_env import ProducedGuards, Replacement
 from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.store.documents.jsontypes import Json, canonical_json
@@ -229,6 +230,24 @@ def _lines(path: str, value: Json) -> Iterator[str]:
         yield f"{path}: {canonical_json(value).decode('utf-8', 'backslashreplace')}"
 
 
+_SYMBOL = re.compile(r"\b[a-z]+\d+\b")
+
+
+def equal_symbols(replacements: Iterable[Event]) -> dict[str, str]:
+    """Return the last symbol of each chain of symbols that replaced one another, by symbol."""
+    found: dict[str, str] = {}
+    for event in replacements:
+        if isinstance(event.fields, Replacement) and _is_symbol(event.fields.expr):
+            new = str(event.fields.expr)
+            found = {old: new if last == event.name else last for old, last in found.items()}
+            found[event.name] = found.get(new, new)
+    return found
+
+
+def _is_symbol(expr: object) -> bool:
+    return isinstance(expr, str) and _SYMBOL.fullmatch(expr) is not None
+
+
 @dataclass
 class Normaliser:
     """Brings the events of one event log into canonical form, one after the other, in order."""
@@ -236,6 +255,8 @@ class Normaliser:
     files: dict[int, str] = field(default_factory=dict)
     """torch's trace numbers the files in its stacks, once in a process: by number."""
     dynamo: DynamoNormaliser = field(default_factory=DynamoNormaliser)
+    equal: Mapping[str, str] = field(default_factory=dict)
+    """Symbols that the recorded ShapeEnv replaced by others: by symbol."""
     _numbers: dict[tuple[str, Json], dict[int, int]] = field(default_factory=dict)
     _places: dict[int, int] = field(default_factory=dict)
 
@@ -301,6 +322,8 @@ class Normaliser:
         if (kind, key) == (FakeConversion.kind, "source"):
             # Earlier recordings have its tree.
             return source_name(value) if isinstance(value, Mapping) else value
+        if kind == Partition.kind and self.equal:
+            return self._with_equal_symbols(value)
         if key == "user_stack" and kind in PROCESS_STACKS:
             return None
         if key == "user_stack" and isinstance(value, list):
@@ -318,6 +341,18 @@ class Normaliser:
         if isinstance(value, str) and key in TEXT_FIELDS:
             return canonical_text(value)
         return _message(value) if isinstance(value, str) else value
+
+    def _with_equal_symbols(self, value: Json) -> Json:
+        """Return saved values with one symbol for all that are equal, as torch prints them.
+
+        A result that the fake-tensor cache made before two symbols were known to be equal has the
+        older one in its strides, and the event of a lookup does not tell those of dense tensors.
+        """
+        if isinstance(value, list):
+            return [self._with_equal_symbols(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        return _SYMBOL.sub(lambda found: self.equal.get(found[0], found[0]), value)
 
     def _number(self, space: str, value: Json, around: Mapping[str, Json]) -> Json:
         if isinstance(value, list):
