@@ -571,6 +571,19 @@ def main():
     update()
     assert vars(net.weight.grad)
 """,
+    "the levels of loggers, and the numbers of hooks": """
+import logging
+def main():
+    logging.getLogger("app").setLevel(logging.ERROR)
+    logger, net = logging.getLogger("app.part"), torch.nn.Linear(2, 2)
+    for _ in range(3):
+        net.register_forward_hook(lambda *given: None)
+    def f(x):
+        logger.info("traced")
+        net.register_forward_hook(lambda *given: None)
+        return net(x)
+    torch.compile(f, backend="aot_eager")(ones(2, 2))
+""",
 }
 
 

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorConverter
 
 from torchreel.formats import sources, symbols
 from torchreel.store.documents.jsontypes import Json
+from torchreel.torch_compat import counters
 from torchreel.torch_compat.fake_tensors import no_dispatch
 from torchreel.torch_compat.patching import patched
 from torchreel.torch_compat.versions import names
@@ -40,7 +41,9 @@ def compile_only(code: CodeType) -> Iterator[None]:
     Raises `TracingStopped` where a frame would run.  To be entered once the recorder is attached:
     it sees the code that Dynamo made.
     """
+    number = counters.hook_counter()
     hook = convert_frame.register_bytecode_hook(lambda old, new: _stopping(new))
+    counters.set_hook_counter(number)  # the program had no such hook
     with _watching_skips(code):
         try:
             yield

@@ -93,6 +93,20 @@ def set_graph_breaks(count: int) -> None:
     counters["graph_break"]["before"] = count
 
 
+def hook_counter() -> int:
+    """Return the number that the next handle of a hook will get."""
+    from torch.utils.hooks import RemovableHandle
+
+    return RemovableHandle.next_id
+
+
+def set_hook_counter(value: int) -> None:
+    """Make the next handle of a hook get this number."""
+    from torch.utils.hooks import RemovableHandle
+
+    RemovableHandle.next_id = value
+
+
 def frame_counters() -> dict[str, int]:
     """Return the state of the counters that number the objects of a compile."""
     from torch._dynamo import bytecode_transformation, output_graph
@@ -104,6 +118,7 @@ def frame_counters() -> dict[str, int]:
         "graph": graph_counter(),
         "checkpoint": checkpoint_counter(),
         "graph_breaks": graph_breaks(),
+        "hooks": hook_counter(),
     }
 
 
@@ -121,6 +136,8 @@ def set_frame_counters(counters: Mapping[str, int], compile_id: str | None) -> N
         set_checkpoint_counter(counters["checkpoint"])
     if "graph_breaks" in counters:
         set_graph_breaks(counters["graph_breaks"])
+    if "hooks" in counters:
+        set_hook_counter(counters["hooks"])
     found = None if compile_id is None else CompileId.from_string(compile_id)
     if found is not None and found.frame_id is not None and found.frame_compile_id is not None:
         convert_frame.FRAME_COUNTER = found.frame_id

@@ -16,6 +16,7 @@ import torch
 
 from torchreel.errors import DamagedStore
 from torchreel.formats.checkpoints import ambient, config
+from torchreel.formats.frames import loggers
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import counters as torch_counters
 from torchreel.torch_compat import distributed, dynamo, transforms
@@ -61,6 +62,8 @@ class FrameCall:
     counters: dict[str, int] = field(default_factory=dict)
     sizes: list[Json] = field(default_factory=list)
     """The sizes of each source that earlier compiles had seen (automatic dynamic shapes)."""
+    log_levels: dict[str, int] = field(default_factory=dict)
+    """The levels of the program's loggers, by name."""
     floats: list[str] = field(default_factory=list)
     """The float symbols that an earlier compile had specialised: torch keeps these until a restart,
     or a reset, and a symbol of another frame may have the same name."""
@@ -109,6 +112,7 @@ def encode_frame_call(code: CodeType, closure: object, backend: object, **call: 
         seed=torch.initial_seed(),
         counters=torch_counters.frame_counters(),
         sizes=dynamo.seen_sizes(code, closure),
+        log_levels=loggers.levels(),
         floats=dynamo.specialized_floats(),
         **call,
     )

@@ -20,6 +20,7 @@ import torch
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.formats import node_arguments
 from torchreel.formats.checkpoints import ambient, config
+from torchreel.formats.frames import loggers
 from torchreel.formats.frames.calls import FrameCall
 from torchreel.replay import dynamo_names
 from torchreel.replay.child.frames import modules
@@ -128,6 +129,7 @@ def imposed(
         stack.enter_context(dynamo_names.error_on_graph_break(call.error_on_graph_break))
         stack.enter_context(dynamo_names.scope_names(modules.scope_tokens()))
         stack.enter_context(transforms.opened(call.levels))
+        stack.enter_context(loggers.with_levels(call.log_levels))
         if call.seed is not None:
             # Not by `torch.manual_seed`, which programs put something else in place of.
             torch.default_generator.manual_seed(call.seed)
