@@ -3,6 +3,7 @@
 import textwrap
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,3 +159,20 @@ def test_numbers_and_bytes_that_the_parser_warns_of(source: str) -> None:
         warnings.simplefilter("always")
         texts(f"{source}\ny = 'plain'\n")
     assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/lib/python3/site-packages/m/hooks.py", {"qwren7Zt", "hunter"}),
+        ("/home/me/program.py", {"attentions", "qwren7Zt", "hunter"}),
+    ],
+)
+def test_a_word_under_key_is_no_secret_in_a_library(file: str, expected: set[str]) -> None:
+    """A library calls much a key; what may be no word goes there, too, and a password anyway."""
+    from torchreel.recorder.frames.secrets import of_frame
+
+    scope: dict[str, Any] = {}
+    exec(compile("def f(key, session_key, password): return key", file, "exec"), scope)
+    values = {"key": "attentions", "session_key": "qwren7Zt", "password": "hunter"}
+    assert of_frame(scope["f"].__code__, {}, values, ()) == expected

@@ -47,24 +47,30 @@ def of_frame(
     values: Mapping[str, Any],
     cells: Sequence[CellType],
 ) -> set[str]:
-    """Return secrets among the globals, arguments and constants of a frame, and in its closure."""
+    """Return secrets among the globals, arguments and constants of a frame, and in its closure.
+
+    A word under a name that may be one of a dict's keys is none in code of a library, which calls
+    much a `key`.
+    """
     found: set[str] = set()
+    of_library = is_installed(code.co_filename)
     for name in filter(is_telling, code.co_names):
-        found.update(_under(name, scope.get(name)))
+        found.update(_under(name, scope.get(name), of_library))
     for name in filter(is_telling, code.co_varnames):
-        found.update(_under(name, _content(values.get(name))))
+        found.update(_under(name, _content(values.get(name)), of_library))
     for name, cell in zip(code.co_freevars, cells, strict=False):
         if is_telling(name):
-            found.update(_under(name, _content(cell)))
+            found.update(_under(name, _content(cell), of_library))
     found.update(of_code(code))
-    if not is_installed(code.co_filename):
+    if not of_library:
         found.update(_of_module(scope))
     return found
 
 
-def _under(name: str, value: object) -> Iterator[str]:
+def _under(name: str, value: object, of_library: bool = False) -> Iterator[str]:
     """Yield the texts in a value under a telling name, but for words under the name of a model."""
-    return (text for text in texts(value) if not name_strength.is_plain(text, name))
+    is_plain = name_strength.is_plain
+    return (text for text in texts(value) if not is_plain(text, name, of_library=of_library))
 
 
 def _of_module(scope: Mapping[str, Any]) -> Iterator[str]:

@@ -81,13 +81,14 @@ def is_name(text: str) -> bool:
     return _NAME_OF_ONE.fullmatch(text) is not None
 
 
-def is_plain(text: str, name: str) -> bool:
+def is_plain(text: str, name: str, *, of_library: bool = False) -> bool:
     """Return whether a text is a word, under a name as models have: `embed_tokens = "input_ids"`.
 
+    In the code of a library under any name that may be another: `for key in ("logits", "loss")`.
     Under a name that is sure a word is a secret too.
     """
-    of_model = "token" in name.lower() and strength(name) is MAYBE
-    return of_model and _WORD.fullmatch(text) is not None
+    may_be_another = strength(name) is MAYBE and (of_library or "token" in name.lower())
+    return may_be_another and _WORD.fullmatch(text) is not None
 
 
 def is_value(text: str, strength: Strength) -> bool:
