@@ -422,7 +422,7 @@ def test_a_stack_begins_with_the_frame_whatever_its_callers_are_called() -> None
     frame = '  File "m.py", line 21, in forward\n    self.a()\n'
     inner = '  File "m.py", line 41, in a\n    b()\n'
     outer = '  File "m.py", line 9, in outer\n    f()\n  File "m.py", line 3, in forward\n    g()\n'
-    for own in (frame + inner, inner):
+    for own in (frame + inner, inner, frame + inner + frame + inner):
         assert forms.payload(f"Stack:\n{outer}{own}") == f"Stack:\n{own}"
         assert forms.payload(own) == own
 

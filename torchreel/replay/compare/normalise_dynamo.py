@@ -145,13 +145,16 @@ class DynamoNormaliser:
         """Return stacks from the frame on: who called it is the program, or the replay."""
         parts: list[str] = []
         kept = start = end = 0
+        inside = False
         for found in _STACK_FRAME.finditer(text):
             if found.start() != end:
-                start = found.start()  # of another stack
+                start, inside = found.start(), False  # of another stack
             end = found.end()
-            if self._is_frame(found) and start >= kept:
+            if inside:  # the frame may call a function of its own name
+                continue
+            if self._is_frame(found):
                 parts.append(text[kept:start])
-                kept = found.start()
+                kept, inside = found.start(), True
             elif self._is_caller(found) and max(kept, start) == found.start():
                 parts.append(text[kept:start])
                 kept = start = found.end()
