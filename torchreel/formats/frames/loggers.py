@@ -18,8 +18,10 @@ def levels() -> dict[str, int]:
     """Return the levels that were set, by the name of the logger; '' is the root."""
     found = {"": logging.root.level}
     for name, logger in list(logging.Logger.manager.loggerDict.items()):
-        level = vars(logger).get("level")  # a placeholder has none
-        if type(level) is int and level != logging.NOTSET and not _is_of_torch(name):
+        level = getattr(logger, "__dict__", {}).get("level")  # a placeholder has none
+        if type(name) is not str or type(level) is not int or level == logging.NOTSET:
+            continue
+        if not _is_of_torch(name):
             found[name] = level
     return dict(list(found.items())[:_MOST])
 

@@ -307,10 +307,11 @@ def set_members(obj: object, members: Mapping[str, object]) -> None:
     present.update(members)
 
 
-def set_optimizer(obj: object, members: Mapping[str, object]) -> None:
-    """Give an optimizer its members, and its class the wrapper that its `__init__` had made."""
+def set_optimizer(obj: object, content: tuple[Mapping[str, object], Sequence[int]]) -> None:
+    """Give an optimizer its members, and its class and bases the wrappers that torch had made."""
+    members, wrapped = content
     set_members(obj, members)
-    optimizers.wrap_step(obj)
+    optimizers.wrap_steps(type(obj), wrapped)
 
 
 def set_plain(obj: object, content: tuple[Mapping[str, object], Mapping[str, object]]) -> None:

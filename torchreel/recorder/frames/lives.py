@@ -53,5 +53,12 @@ _lives = _Lives()
 
 
 def token(tensor: object) -> int:
-    """Return a number that no other object of the process has had as a tensor of its storage."""
-    return id(tensor) | _lives.of(tensor) << _BITS
+    """Return a number that no other object of the process has had as a tensor of its storage.
+
+    A parameter's is its id: it may get another storage (`parameter.data = ...`), and lives as long
+    as its module.
+    """
+    import torch
+
+    life = 0 if isinstance(tensor, torch.nn.Parameter) else _lives.of(tensor)
+    return id(tensor) | life << _BITS

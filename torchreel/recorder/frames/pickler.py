@@ -322,13 +322,14 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         A class of the program's (`torchvision.tv_tensors.Image`) comes last: it may look at all.
         A gradient may have marks of its own, so that each gets a number here.
         """
-        found = []
-        for number, tensor in enumerate(self._held):  # which grows
+        found, first = [], len(self._held)
+        for number, tensor in enumerate(self._held):  # which grows by the gradients
             description = self._notes.tensors[number]
             if isinstance(description, Mapping) and description.get("k") == "fake":
                 continue  # it would bring its mode
             carried = dict(getattr(tensor, "__dict__", None) or {})
-            if getattr(tensor, "is_leaf", False) and tensor.grad is not None:  # type: ignore[attr-defined]
+            is_leaf = number < first and getattr(tensor, "is_leaf", False)
+            if is_leaf and tensor.grad is not None:  # type: ignore[attr-defined]
                 carried["grad"] = tensor.grad  # type: ignore[attr-defined]
                 self.persistent_id(carried["grad"])
             kind, home = type(tensor), str(type(tensor).__module__)

@@ -146,9 +146,10 @@ def members_of(obj: object) -> tuple[Any, ...] | None:
     is_optimizer = optimizers.is_optimizer(obj)
     if not isinstance(obj, torch.nn.Module) and not is_optimizer:
         return None
-    is_wrapped = is_optimizer and optimizers.has_wrapped_step(type(obj))
-    setter = set_optimizer if is_wrapped else set_members
-    return bare, (type(obj),), dict(vars(obj)), None, None, setter
+    wrapped = optimizers.wrapped_steps(type(obj)) if is_optimizer else []
+    if wrapped:
+        return bare, (type(obj),), (dict(vars(obj)), wrapped), None, None, set_optimizer
+    return bare, (type(obj),), dict(vars(obj)), None, None, set_members
 
 
 def plain_members_of(obj: object) -> tuple[Any, ...] | None:

@@ -322,7 +322,7 @@ class Normaliser:
         if (kind, key) == (FakeConversion.kind, "source"):
             # Earlier recordings have its tree.
             return source_name(value) if isinstance(value, Mapping) else value
-        if kind == Partition.kind and self.equal:
+        if kind == Partition.kind and key in ("saved", "symbols"):
             return self._with_equal_symbols(value)
         if key == "user_stack" and kind in PROCESS_STACKS:
             return None
@@ -343,7 +343,7 @@ class Normaliser:
         return _message(value) if isinstance(value, str) else value
 
     def _with_equal_symbols(self, value: Json) -> Json:
-        """Return saved values with one symbol for all that are equal, as torch prints them.
+        """Return saved values with one symbol for all that are equal.
 
         A result that the fake-tensor cache made before two symbols were known to be equal has the
         older one in its strides, and the event of a lookup does not tell those of dense tensors.

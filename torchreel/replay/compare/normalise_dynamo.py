@@ -55,8 +55,8 @@ _PLACE = re.compile(
     r"\b(LOAD_CONST|RETURN_CONST|KW_NAMES) +\d+ \(|\b(KW_NAMES) +\d+$", re.MULTILINE
 )
 # A set of the program's that Dynamo builds again: constants in the order of their hashes.
-_BUILT_SET = re.compile(r"(?m)(?:^.*\bLOAD_CONST \(.*\)\n)+.*\bBUILD_SET +(?P<count>\d+)$")
-_CONSTANT = re.compile(r"(?m)(?<=\bLOAD_CONST )\(.*\)$")
+_BUILT_SET = re.compile(r"\bBUILD_SET +(\d{1,6})$")
+_CONSTANT = re.compile(r"(?<=\bLOAD_CONST )\(.*\)$")
 # A guard of the whole process names the line that first needed it, in whichever compile that was.
 _FIRST_NEEDED = re.compile(
     r"(\.compare_functorch_state\(.*?\)|\.forward_ad\._current_level == -?\d+) +# .*"
@@ -118,7 +118,7 @@ class DynamoNormaliser:
         text = _FIRST_NEEDED.sub(r"\1", text) if "  # " in text else text
         text = _PLACE.sub(_without_place, self.text(text))
         if "BUILD_SET" in text:
-            text = _BUILT_SET.sub(_with_sorted_constants, text)
+            text = _with_sorted_sets(text)
         return self._without_callers(text)
 
     def data(self, event: Event) -> Json:
@@ -152,7 +152,7 @@ class DynamoNormaliser:
             end = found.end()
             if inside:  # the frame may call a function of its own name
                 continue
-            if self._is_frame(found):
+            if self._is_frame(found) and not self._is_caller(found):
                 parts.append(text[kept:start])
                 kept, inside = found.start(), True
             elif self._is_caller(found) and max(kept, start) == found.start():
@@ -174,15 +174,28 @@ def _without_place(found: re.Match[str]) -> str:
     return f"{found[1]} (" if found[1] else found[2]
 
 
-def _with_sorted_constants(found: re.Match[str]) -> str:
-    """Return instructions that build a set with its constants in order; those before stay."""
-    lines = found[0].split("\n")
-    first = len(lines) - 1 - int(found["count"])
-    if first < 0 or found["count"] == "0":  # other instructions give some of the items
-        return found[0]
-    constants = iter(sorted(_CONSTANT.findall("\n".join(lines[first:-1]))))
-    lines[first:-1] = [_CONSTANT.sub(lambda _: next(constants), line) for line in lines[first:-1]]
+def _with_sorted_sets(text: str) -> str:
+    """Return bytecode with the constants of each set that it builds in order."""
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        if found := _BUILT_SET.search(line):
+            places = _constants_before(lines, at, int(found[1]))
+            constants = sorted(_CONSTANT.findall(lines[place])[0] for place in places)
+            for place, constant in zip(places, constants, strict=True):
+                lines[place] = _CONSTANT.sub(lambda _, text=constant: text, lines[place])  # type: ignore[misc]
     return "\n".join(lines)
+
+
+def _constants_before(lines: list[str], at: int, count: int) -> list[int]:
+    """Return the places of the constants that a set is built of; [] if it has other items."""
+    found: list[int] = []
+    while len(found) < count:
+        at -= 1
+        if at < 0 or not (_CONSTANT.search(lines[at]) or "EXTENDED_ARG" in lines[at]):
+            return []
+        if "EXTENDED_ARG" not in lines[at]:
+            found.append(at)
+    return found[::-1]
 
 
 def _in_order(found: re.Match[str]) -> str:

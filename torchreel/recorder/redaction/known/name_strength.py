@@ -84,11 +84,13 @@ def is_name(text: str) -> bool:
 def is_plain(text: str, name: str, *, of_library: bool = False) -> bool:
     """Return whether a text is a word, under a name as models have: `embed_tokens = "input_ids"`.
 
-    In the code of a library under any name that may be another: `for key in ("logits", "loss")`.
-    Under a name that is sure a word is a secret too.
+    In the code of a library also under `key`: `for key in ("logits", "loss")`.  Under a name that
+    is sure a word is a secret too.
     """
-    may_be_another = strength(name) is MAYBE and (of_library or "token" in name.lower())
-    return may_be_another and _WORD.fullmatch(text) is not None
+    if strength(name) is not MAYBE or _WORD.fullmatch(text) is None:
+        return False
+    lower = name.lower()
+    return "token" in lower or (of_library and "key" in lower.split("_"))
 
 
 def is_value(text: str, strength: Strength) -> bool:
