@@ -22,7 +22,7 @@ from torchreel.releases import environments
 
 SUITE = (
     "tests/cli", "tests/report", "tests/store", "tests/recorder/test_bundles.py",
-    "tests/replay/test_frames.py",
+    "tests/replay/test_frames.py", "tests/recorder/test_redaction.py", "tests/minifier/source",
 )  # fmt: skip
 TOOLS = ("pytest", "pytest-xdist", "pytest-timeout", "hypothesis")
 

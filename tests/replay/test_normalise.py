@@ -437,6 +437,8 @@ def test_saved_tensors_have_one_symbol_for_those_that_are_equal() -> None:
     named = [replace(one, name=name) for one, name in zip(replaced, names, strict=True)]
     equal = equal_symbols(named)
     assert equal == {"s27": "s3", "s16": "s3"}
+    anew = event("shape_env.create", {"env": 1})
+    assert equal_symbols([*named[:1], anew, *named[1:]]) == {"s16": "s3"}
 
     def saved(*strides: Json) -> bytes:
         row: Json = ["getitem_1", ["float32", [2, "s27", 32], list(strides), "cpu"]]

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from torchreel.events.custom import CustomOperator
 from torchreel.events.frames import FrameStart
 from torchreel.events.nondeterminism import CacheOutcome
-from torchreel.events.shape_env import RangeUpdate, Replacement
+from torchreel.events.shape_env import RangeUpdate, Replacement, ShapeEnvCreate
 from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.normalise import (
     Canonical,
@@ -270,7 +270,8 @@ def facts_at_start(store: Store, compile: Compile, point: Point) -> frozenset[Fa
 
 def symbols_found_equal(store: Store, compile: Compile) -> dict[str, str]:
     """Return the symbols that the ShapeEnv of a compile replaced by others, by symbol."""
-    return equal_symbols(queries.events(store, compile, Replacement.kind))
+    kinds = (ShapeEnvCreate.kind, Replacement.kind)
+    return equal_symbols(queries.events(store, compile, kinds))
 
 
 def mark_of(events: Sequence[Event], point: Point) -> Event | None:

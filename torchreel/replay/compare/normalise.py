@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from torchreel.events.aot import Partition
 from torchreel.events.fake_tensors import FakeConversion
-from torchreel.events.shape_env import ProducedGuards, Replacement
+from torchreel.events.shape_env import ProducedGuards, Replacement, ShapeEnvCreate
 from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.store.documents.jsontypes import Json, canonical_json
@@ -233,10 +233,15 @@ def _lines(path: str, value: Json) -> Iterator[str]:
 _SYMBOL = re.compile(r"\b[a-z]+\d+\b")
 
 
-def equal_symbols(replacements: Iterable[Event]) -> dict[str, str]:
-    """Return the last symbol of each chain of symbols that replaced one another, by symbol."""
+def equal_symbols(events: Iterable[Event]) -> dict[str, str]:
+    """Return the last symbol of each chain of symbols that replaced one another, by symbol.
+
+    An attempt that is begun anew has a ShapeEnv of its own: what an earlier one found is forgotten.
+    """
     found: dict[str, str] = {}
-    for event in replacements:
+    for event in events:
+        if event.kind == ShapeEnvCreate.kind:
+            found = {}
         if isinstance(event.fields, Replacement) and _is_symbol(event.fields.expr):
             new = str(event.fields.expr)
             found = {old: new if last == event.name else last for old, last in found.items()}
