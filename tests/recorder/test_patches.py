@@ -6,6 +6,7 @@ import functools
 import json.decoder
 import sys
 from collections import namedtuple
+from types import FunctionType
 from typing import ClassVar, NamedTuple
 
 import pytest
@@ -27,10 +28,13 @@ class Point(NamedTuple):
 
 
 def test_what_nobody_changed_is_as_its_source_says() -> None:
-    """Imported, inherited, decorated and generated members are no patches."""
+    """Imported, inherited, decorated and generated members are no patches.
+
+    Not of pytest, which hypothesis changes.
+    """
     for owner in (
         torch, torch.nn.functional, torch.nn.Module, torch.nn.Linear, json.decoder, programs, Point,
-        pytest, functools, namedtuple("Pair", "a b"), torch.optim.Adam, torch.Tensor,
+        functools, namedtuple("Pair", "a b"), torch.optim.Adam, torch.Tensor,
     ):  # fmt: skip
         assert patches([owner], dir(owner)) == [], owner
 
@@ -58,6 +62,17 @@ def test_what_a_named_function_comes_to_is_found(monkeypatch: pytest.MonkeyPatch
     assert [(patch.owner.__name__, patch.name) for patch in found] == [
         ("torch.nn.functional", "layer_norm")
     ]
+
+
+def test_a_member_of_the_module_of_a_named_function_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `tensordict` does with `torch.vmap`: no module of the program holds the owner."""
+    vmap = sys.modules["torch._functorch.vmap"]
+    monkeypatch.setattr(vmap, "_unwrap_batched", own)
+    assert isinstance(torch.vmap, FunctionType)
+    found = patches([torch.vmap], ["torch"])
+    assert [(patch.owner, patch.name) for patch in found] == [(vmap, "_unwrap_batched")]
 
 
 def test_a_function_of_another_library_is_found_if_it_has_a_name(

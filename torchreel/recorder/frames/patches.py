@@ -84,13 +84,25 @@ def _wanted(owner: Any, names: set[str], *, is_new: bool) -> list[tuple[str, obj
 
 
 def _follow(value: object, reached: dict[int, Any], mentioned: set[str]) -> None:
-    """Add the names that a function mentions, or the module or class that a member is."""
+    """Add the names that a function mentions, and its module; or the module or class of a member.
+
+    A library that changes torch sets members of the modules of torch's own functions, which no
+    module of the program need hold.
+    """
     target = value if type(value) is ModuleType else _function(value)
     if type(target) is FunctionType:
         mentioned.update(_mentioned(target.__code__))
-    elif target is not None and home_of(target).partition(".")[0] not in _NO_PATCHES:
+        target = _module_of(target)
+    if target is not None and home_of(target).partition(".")[0] not in _NO_PATCHES:
         bases = () if type(target) is ModuleType else type.__getattribute__(target, "__mro__")
         reached.update({id(one): one for one in (target, *bases)})
+
+
+def _module_of(function: FunctionType) -> ModuleType | None:
+    """Return the module in which a function was made, whatever its `__module__` says; or None."""
+    name = function.__globals__.get("__name__")
+    module = sys.modules.get(name) if type(name) is str else None
+    return module if members_of(module) is function.__globals__ else None
 
 
 def _mentioned(code: CodeType) -> Iterator[str]:
@@ -103,16 +115,21 @@ def _mentioned(code: CodeType) -> Iterator[str]:
 def _is_foreign(owner: Any, name: str, value: object) -> bool:
     home, function = home_of(owner), _function(value)
     origin = "" if function is None else home_of(function)
-    if not origin or origin.partition(".")[0] in (home.partition(".")[0], *_NO_PATCHES):
+    if not origin or _top(origin) == _top(home) or origin.partition(".")[0] in _NO_PATCHES:
         return False
     if issubclass(type(owner), type) and qualname_of(function) == f"{qualname_of(owner)}.{name}":
         return False  # libraries give their classes the names of modules that others see
     if type(owner) is ModuleType and name in (imported := _imported(home)):
         source, attribute = imported[name]
         handed_on = members_of(sys.modules.get(source)).get(attribute) is value
-        if handed_on or source.partition(".")[0] == origin.partition(".")[0]:
+        if handed_on or _top(source) == _top(origin):
             return False
     return _is_by_name(function, origin) or _is_of_program(origin)
+
+
+def _top(name: str) -> str:
+    """Return the package of a module; `_pytest` is that of `pytest`."""
+    return name.partition(".")[0].lstrip("_")
 
 
 class Member(NamedTuple):

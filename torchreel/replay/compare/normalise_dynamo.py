@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchreel.events.fake_tensors import FakeConversion
@@ -144,21 +144,23 @@ class DynamoNormaliser:
     def _without_callers(self, text: str) -> str:
         """Return stacks from the frame on: who called it is the program, or the replay."""
         parts: list[str] = []
-        kept = start = end = 0
-        inside = False
-        for found in _STACK_FRAME.finditer(text):
-            if found.start() != end:
-                start, inside = found.start(), False  # of another stack
-            end = found.end()
-            if inside:  # the frame may call a function of its own name
-                continue
-            if self._is_frame(found) and not self._is_caller(found):
-                parts.append(text[kept:start])
-                kept, inside = found.start(), True
-            elif self._is_caller(found) and max(kept, start) == found.start():
-                parts.append(text[kept:start])
-                kept = start = found.end()
+        kept = 0
+        for stack in _stacks(text):
+            parts.append(text[kept : stack[0].start()])
+            kept = self._start(stack)
         return "".join([*parts, text[kept:]])
+
+    def _start(self, stack: Sequence[re.Match[str]]) -> int:
+        """Return where the frame begins in a stack; where its callers end if it is not in it.
+
+        A resumed frame may break at the line that called it: torch shows the two as one.
+        """
+        frames = [found for found in stack if self._is_frame(found)]
+        if frames:
+            own = (found for found in frames if not self._is_caller(found))
+            return next(own, frames[-1]).start()
+        others = (found.start() for found in stack if not self._is_caller(found))
+        return next(others, stack[-1].end())
 
     def _is_caller(self, found: re.Match[str]) -> bool:
         return (found["file"], int(found["line"]), found["name"]) in self.callers
@@ -168,6 +170,16 @@ class DynamoNormaliser:
         first, last = self.lines
         named = found["file"] == file and found["name"] in (name, _resumed(name))
         return named and first <= int(found["line"]) <= last
+
+
+def _stacks(text: str) -> list[list[re.Match[str]]]:
+    """Return the frames of each stack in a text: those that follow one another without a gap."""
+    stacks: list[list[re.Match[str]]] = []
+    for found in _STACK_FRAME.finditer(text):
+        if not stacks or stacks[-1][-1].end() != found.start():
+            stacks.append([])
+        stacks[-1].append(found)
+    return stacks
 
 
 def _without_place(found: re.Match[str]) -> str:
