@@ -128,10 +128,22 @@ ENVIRONMENT = {
     "ZQ_OTHER": new("other environment variable"),
     "ZQ_API_TOKEN": new("other environment variable, in a message", NAMED),
 }
+TOLD = {
+    "ZQ_PASSWORD": "Plover-4711-" + new("other environment variable, in a message", NAMED),
+    "ZQ_SECRET": "<" + new("other environment variable, in a message", NAMED),
+    "ZQ_AUTH": "/" + new("other environment variable, in a message", NAMED) + "+aa",
+    "ZQ-API-KEY": "~" + new("other environment variable, in a message", NAMED),
+    "ZQ_PIN_TOKEN": number("other environment variable, in a message", NAMED),
+}
+"""Variables whose values look like a tag, a path or a size, or are changed in a signature."""
+LONG = {"ZQ_LONG_TOKEN": new("other environment variable, in a message", NAMED) + "qab81kf7Qp2xx9"}
+"""A variable whose value stands where a long message is cut off."""
 OPTIONS = new("option of a backend"), new("option of a backend", NAMED)
 STREAMS = tuple(new("content of a file or of a stream") for _ in range(9))
 ARRAYS = tuple(new("values of tensors and arrays") for _ in range(6))
 ARGV_TOKEN = new("option of the command line with a telling name")
+ARGV_KEY = new("option of the command line with a telling name")
+ARGV_JSON = new("command line", NAMED)
 TYPED = new("program text of python -c"), new("program text of python -c", NAMED)
 
 
@@ -219,6 +231,16 @@ def say(gm, inputs):
         + "token={new("message of an exception", NAMED)} {form("message of an exception")} for /data/{USER}/x " + os.environ["ZQ_API_TOKEN"] + str(torch.full((2,), {" + 0.".join(str(TENSOR).split("."))})))
 attempt(f, x, backend=say)
 
+def log_in(gm, inputs):
+    raise ValueError("login of bob with " + value + " refused")
+for value in [os.environ[name] for name in {list(TOLD)!r}]:
+    attempt(f, x, backend=log_in)
+value = "word " * 54 + os.environ["ZQ_LONG_TOKEN"]
+attempt(f, x, backend=log_in)
+def tag(gm, inputs):
+    raise ValueError("<Customer {new("message of an exception")} owes 500>")
+attempt(f, x, backend=tag)
+
 def tell(gm, inputs):
     raise ValueError("\\n".join(map(repr, KNOWN)) + "\\n".join(KNOWN[:-4]))
 attempt(f, x, backend=tell)
@@ -228,6 +250,19 @@ def breaks(x, settings):
     torch._dynamo.graph_break(msg="{new("message of a graph break")}")
     return undefined(x)
 attempt(breaks, x, {{"value": "{new("argument of a frame")}", "password": "{new("argument of a frame", NAMED)}"}}, backend="eager", fullgraph=True)
+
+off = torch._dynamo.disable(lambda x: x + 1, reason="because {new("reason not to compile")} said so")
+def sayings(x):
+    torch._dynamo.graph_break(msg="<the word is {new("message of a graph break")}>")
+    return off(x)
+attempt(sayings, x, backend="eager")
+import logging
+logger = logging.getLogger("{new("name of a logger")} of the tenant")
+attempt(lambda x: logger.warning("x") or x, x, backend="eager", fullgraph=True)
+def annotated(x):
+    with torch.fx.traceback.annotate({{"{new("annotation of a node")} key": "{new("annotation of a node")}"}}):
+        return x.sin()
+attempt(annotated, x, backend="aot_eager")
 
 import array, codecs, gzip, io, tempfile, numpy
 with open("content.txt", "w") as file:

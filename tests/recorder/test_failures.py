@@ -12,6 +12,7 @@ import torch
 
 from tests.recorder import programs
 from tests.recorder.conftest import Record
+from torchreel.recorder import failing_open
 from torchreel.recorder.event_log import failures
 from torchreel.recorder.event_log.spans import CompileEntry, Mark
 from torchreel.recorder.launch import run_recorded
@@ -264,3 +265,18 @@ def test_of_what_its_text_does_not_show_nothing_is_kept(tmp_path: Path, line: st
     program.write_text(BACKEND.replace(function, f"{line}\n\n"))
     assert run_recorded([sys.executable, str(program)], str(store), settings=Settings()) == 1
     assert [link["called"] for link in chain_of(store)] == [[], []]
+
+
+def test_a_hook_that_forbids_all_files_stops_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An audit hook of the program's may raise anything, in the thread of the event log too."""
+
+    def forbids(*_: object) -> int:
+        raise RuntimeError("no file is to be written here")
+
+    monkeypatch.setenv(failing_open.REPORT_VARIABLE, str(tmp_path / "report"))
+    monkeypatch.setattr(failing_open, "_late", [])
+    monkeypatch.setattr(failing_open.os, "open", forbids)
+    failing_open.announce("something is lost")
+    assert failing_open._late == ["something is lost"]

@@ -58,10 +58,12 @@ import runpy; runpy.run_path({str(file)!r}, run_name="__main__")"""
     command = [
         sys.executable, "-c", text,
         "--name", canaries.ARGV, "--hub-token", canaries.ARGV_TOKEN,
+        f"--api-key={canaries.ARGV_KEY}", f'{{"api-key": "{canaries.ARGV_JSON}"}}',
     ]  # fmt: skip
     store = folder / "run.db"
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**canaries.ENVIRONMENT, **programs.ENVIRONMENT}.items():
+        told = canaries.ENVIRONMENT | canaries.TOLD | canaries.LONG
+        for name, value in {**told, **programs.ENVIRONMENT}.items():
             patch.setenv(name, value)
         patch.setenv("HOME", str(folder / canaries.HOME))
         patch.setenv("USER", canaries.USER)

@@ -52,16 +52,13 @@ def announce(message: str) -> None:
 
 def _appended(report: str, message: str) -> bool:
     line = " ".join(message.split()) + "\n"
-    try:
+    with contextlib.suppress(Exception):  # a hook of the program's may raise anything
         handle = os.open(report, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except (OSError, ValueError):
-        return False
-    try:
-        return os.write(handle, line.encode("utf-8", "backslashreplace")) > 0
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
+        try:
+            return os.write(handle, line.encode("utf-8", "backslashreplace")) > 0
+        finally:
+            os.close(handle)
+    return False
 
 
 def say_at_the_end() -> None:

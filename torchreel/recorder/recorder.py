@@ -407,7 +407,8 @@ class Recorder:
         columns = failures.of_exception(error, mark.entry, mark, with_text=with_text)
         for file in failures.files_in(columns):
             self.learn((), file)
-        self._write_failure(mark.entry, columns)
+        self._describe()
+        self.event_log.append(failures.AddException(self._of_recording(columns), error))
         self.finish(mark.entry, "failed")
         self.event_log.commit("failure")
 
@@ -432,8 +433,10 @@ class Recorder:
 
     def _write_failure(self, entry: CompileEntry, columns: Mapping[str, object]) -> None:
         self._describe()
-        row = {"recording_id": self.event_log.recording, **columns}
-        self.event_log.append(Add("failures", row))
+        self.event_log.append(Add("failures", self._of_recording(columns)))
+
+    def _of_recording(self, columns: Mapping[str, object]) -> dict[str, object]:
+        return {"recording_id": self.event_log.recording, **columns}
 
     # -- what was seen --------------------------------------------------------------------------
 

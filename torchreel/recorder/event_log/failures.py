@@ -19,9 +19,10 @@ from weakref import ref
 from torchreel.recorder.event_log.rows import Add, Blob
 from torchreel.recorder.event_log.spans import CompileEntry, Mark
 from torchreel.recorder.failing_open import fail_open
-from torchreel.store.failures.raised import lineage
+from torchreel.store.failures.raised import exception_chain, lineage, raised_chain
 
 if TYPE_CHECKING:
+    from torchreel.recorder.event_log.rows import AnyWriter
     from torchreel.store.failures.signature import Signature
 
 # Control flow of Dynamo: it tries again, or leaves the frame alone (torch/_dynamo/exc.py).
@@ -111,14 +112,13 @@ def of_exception(
     error: BaseException, entry: CompileEntry | None, at: Mark, *, with_text: bool = True
 ) -> dict[str, object]:
     """Return the columns of a failure that an exception is, with or without text of the
-    program's.
+    program's; but for its signature (`AddException`).
     """
-    from torchreel.store.failures.signature import exception_chain, from_exception
-
     chain = [_member(found, with_text) for found in exception_chain(error)]
     text = "".join(traceback.format_exception(error))
     return {
-        **_columns(entry, at.stage, at.partition, from_exception(error, at.stage, at.partition)),
+        **_columns(entry, at.stage, at.partition),
+        "failure_class": "exception",
         "exception_type": _type_name(error),
         "message": str(error),
         "chain": chain,
@@ -156,7 +156,8 @@ def of_hang(entry: CompileEntry, stage: str, partition: str, seconds: float) -> 
     from torchreel.store.failures.signature import hang_signature
 
     return {
-        **_columns(entry, stage, partition, hang_signature(stage, partition)),
+        **_columns(entry, stage, partition),
+        **_signed(hang_signature(stage, partition)),
         "exception_type": "",
         "message": f"The stage was not over after {seconds:g} s.",
         "chain": [],
@@ -166,31 +167,54 @@ def of_hang(entry: CompileEntry, stage: str, partition: str, seconds: float) -> 
 def of_wrong_result(entry: CompileEntry, signature: Signature, message: str) -> dict[str, object]:
     """Return the columns of a failure that nothing raised: a compiled graph is wrong."""
     return {
-        **_columns(entry, signature.stage, "", signature),
+        **_columns(entry, signature.stage, ""),
+        **_signed(signature),
         "exception_type": "",
         "message": message,
         "chain": [],
     }
 
 
-def _columns(
-    entry: CompileEntry | None, stage: str, partition: str, signature: Signature
-) -> dict[str, object]:
+def _columns(entry: CompileEntry | None, stage: str, partition: str) -> dict[str, object]:
     return {
         "compile_id": entry.ref if entry is not None else None,
         "stage": stage,
         "partition": partition,
-        "failure_class": signature.failure_class,
-        "signature": signature.to_json(),
-        "signature_digest": signature.digest,
         "checkpoint_id": entry.checkpoint(partition) if entry is not None else None,
         "time_ns": time.time_ns(),
     }
 
 
-def row(columns: dict[str, object]) -> Add:
-    """Return the row of a failure."""
-    return Add("failures", columns)
+def _signed(signature: Signature) -> dict[str, object]:
+    return {
+        "failure_class": signature.failure_class,
+        "signature": signature.to_json(),
+        "signature_digest": signature.digest,
+    }
+
+
+class AddException(Add):
+    """Insert the row of a failure that an exception is.
+
+    Its signature is made of the messages without their secrets. Of one that is made before, parts
+    of a secret would be left: without its numbers, or what a long message is cut off after.
+    """
+
+    __slots__ = ("raised",)
+
+    def __init__(self, columns: Mapping[str, object], error: BaseException) -> None:
+        super().__init__("failures", columns)
+        self.raised = raised_chain(error)
+
+    def write(self, writer: AnyWriter) -> None:
+        """See `Operation`."""
+        from torchreel.store.failures.signature import from_chain
+
+        kept = getattr(writer, "without_secrets", str)
+        raised = [each._replace(text=kept(each.text)) for each in self.raised]
+        stage, partition = str(self.columns["stage"]), str(self.columns["partition"])
+        self.columns = {**self.columns, **_signed(from_chain(raised, stage, partition))}
+        super().write(writer)
 
 
 def _type_name(error: BaseException) -> str:

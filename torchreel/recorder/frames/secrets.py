@@ -123,15 +123,12 @@ def messages(error: BaseException) -> Iterator[str]:
 
     An exception that a library raised is left out, except for its notes.
     """
-    from torchreel.store.failures.normalised_messages import normalise_message
-
     for found in lineage(error):
         place = found.__traceback__
         while place is not None and place.tb_next is not None:
             place = place.tb_next
         if place is None or not is_installed(place.tb_frame.f_code.co_filename):
             yield str(found)
-            yield normalise_message(str(found))  # as the signature of a failure has it
             yield from texts(found.args)
         yield from texts(getattr(found, "__notes__", None))
 

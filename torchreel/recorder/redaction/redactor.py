@@ -40,6 +40,8 @@ _compiled = cache(re.compile)
 
 _SHORTEST_SECRET = 6
 """Characters: a shorter value ('1', 'true', 'none') would take half of the text with it."""
+_LEAST_DIGITS = 8
+"""Digits that a secret number needs: `MAX_TOKENS=128000` is a size."""
 _MOST_SOURCE = 1 << 20
 """Bytes of a file that are looked through for secrets."""
 _IN_URL = lazy_text(r"://[^/\s:@]*:([^/\s@]{4,})@")
@@ -104,6 +106,8 @@ class Redactor:
         self._short = lru_cache(4096)(self._text_as_of)
         self.look_again()
         if self._by_default:
+            for argument in argv:  # `{"password": "x"}` gives its value a name
+                self._without_secrets(argument.encode("utf-8", "surrogatepass"))
             for option, program in pairwise(argv):
                 if option == "-c":  # a program that is in no file
                     self._learn_program(program)
@@ -111,6 +115,12 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return `text` (of a column) without secrets."""
         return self._short(text, self._version) if len(text) < 400 else self._text(text)
+
+    def without_secrets(self, text: str) -> str:
+        """Return `text` without secrets, and else as it is, at the level `all` too."""
+        data = text.encode("utf-8", "surrogatepass")
+        data = self._without_secrets(data) if self._by_default else self._own(data)
+        return data.decode("utf-8", "surrogatepass")
 
     def _text_as_of(self, text: str, version: int) -> str:
         """Return a text redacted by the secrets of `version`: another thread may learn more."""
@@ -151,7 +161,7 @@ class Redactor:
         if now != self._looked:
             self._looked = dict(now)
             new = [
-                self._known.add(value, Where.ANYWHERE, lasting=True)
+                self._known.add(value, _place_of(value), lasting=True)
                 for value in _secret_values(self._environ, self._argv)
             ]
             if any(new):
@@ -182,6 +192,7 @@ class Redactor:
 
         found = texts(source)
         self.learn(found.secret)
+        self.learn_texts((), found.others)
         for text in found.others:  # one may hold another with a name in it
             self._without_secrets(text.encode("utf-8", "surrogatepass"))
 
@@ -423,10 +434,21 @@ def _secret_values(environ: Mapping[str, str], argv: Sequence[str]) -> set[str]:
 
 
 def _is_setting(value: str) -> bool:
-    """Return True for a path, a word or a number, as in SSH_AUTH_SOCK or TOKENIZERS_..."""
-    if value.isdigit() or value.lower() in ("default", "enabled", "disabled"):
-        return True
-    return value.startswith(("/", "~", "./"))
+    """Return True for a path, a word or a size, as in SSH_AUTH_SOCK or TOKENIZERS_..."""
+    if value.isdigit():
+        return len(value) < _LEAST_DIGITS
+    return value.lower() in ("default", "enabled", "disabled") or _is_path(value)
+
+
+def _is_path(value: str) -> bool:
+    """Return True for a path that leads somewhere; a key in base64 may begin like one."""
+    folder = os.path.dirname(os.path.expanduser(value))
+    is_relative = value.startswith(("./", "../"))
+    return is_relative or (folder[:1] == "/" and folder != "/" and os.path.isdir(folder))
+
+
+def _place_of(value: str) -> Where:
+    return Where.WHOLE if value.isdigit() else Where.ANYWHERE
 
 
 def _is_text(data: bytes) -> bool:

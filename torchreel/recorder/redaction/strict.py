@@ -35,6 +35,8 @@ _LITERAL = {"literal"}
 _GUARDED, _CONSTANT = {"key"}, {"k", "v"}
 _OPTIONS = "options"
 """Values that the program gives its backend."""
+_ANNOTATIONS = "custom"
+"""Member of a node's `meta`: `torch.fx.traceback.annotate`."""
 _KEYS = frozenset({"job_id", "pgo_extra_read_key", "pgo_extra_write_key", "cache_key"})
 """Settings by which jobs share what they learn, in torch's dumps, and a key made of one."""
 _HASH = lazy_text(r"\w*")
@@ -163,17 +165,31 @@ class _Walk:
         if value.get("source") == "DictGetItemSource" and isinstance(value.get("index"), str | int):
             value = {**value, "index": self._key(value["index"])}
         return {
-            self._name(name, numbers): (
-                _without_strings(item)
-                if name == _OPTIONS
-                else self._value(item, name, numbers and name not in _OF_SHAPES)
-            )
+            self._name(name, numbers): self._member(name, item, numbers)
             for name, item in value.items()
         }
 
+    def _member(self, name: str, item: Any, numbers: bool) -> Any:
+        if name == _OPTIONS:
+            return _without_strings(item)
+        if name == _ANNOTATIONS and isinstance(item, dict):
+            return self._annotation(item)
+        return self._value(item, name, numbers and name not in _OF_SHAPES)
+
+    def _annotation(self, value: Any) -> Any:
+        """Return what the program notes at a node: other texts stay others."""
+        if isinstance(value, str):
+            return self._key(value)
+        if isinstance(value, list):
+            return [self._annotation(item) for item in value]
+        if isinstance(value, dict):
+            return {tag: self._annotation(item) for tag, item in value.items()}
+        return value
+
     def _name(self, name: str, numbers: bool) -> str:
         """Return a key of an object: a name, or an expression with quotes in it."""
-        return self._strict.string(name, numbers) if "'" in name or '"' in name else name
+        is_text = any(character in name for character in "'\" ")
+        return self._strict.string(name, numbers) if is_text else name
 
     def _node(self, node: Mapping[str, Any], numbers: bool) -> dict[str, Any]:
         """Return a node, redacted: all text in a call of an operator of the program goes."""

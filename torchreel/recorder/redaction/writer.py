@@ -69,6 +69,10 @@ class RedactingWriter:
         """The source in that file may name secrets: they reach the disk no more from now on."""
         self._redactor.learn_from(file)
 
+    def without_secrets(self, text: str) -> str:
+        """Return a text as it is but for secrets, before it is normalised."""
+        return self._redactor.without_secrets(text)
+
     def config(self, entries: Sequence[ConfigEntry]) -> int:
         if self._redactor.is_strict:
             setting = self._redactor.strict.setting

@@ -17,8 +17,8 @@ from torchreel.recorder.redaction.literals import Literal, literal_at, literals
 _compiled = cache(re.compile)
 
 SECRET_NAME = re.compile(
-    r"token|secret|passw|passphrase|credential|api_?key|access_?key|private|auth(?!or(?!i[sz])|en)"
-    r"|authen(?!tic$)|cookie|pwd|_key$|^key$",
+    r"token|secret|passw|passphrase|credential|bearer|(?:api|access)[-_. ]?key|private"
+    r"|auth(?!or(?!i[sz])|en)|authen(?!tic$)|cookie|pwd|(?:^|[-_.])key$",
     re.IGNORECASE,
 )
 """Names of variables, options and settings whose values are nobody's business."""

@@ -32,6 +32,11 @@ _LONGEST = 30_000
 _WORD = lazy_text(r"[A-Za-z_.]+|\d+")
 _QUOTES = b"'\""
 _MARK = REDACTED.decode()
+_MADE = lazy_text(
+    r"<(?:lambda|listcomp|setcomp|dictcomp|genexpr|module|locals|string|stdin|console|unknown|path"
+    r"|frozen [\w.]+|eval_with_key|ipython-input[\w-]*)>"
+)
+"""Names of code that Python and torch make, which begin a text."""
 _NEWLINE = 10
 _NAMES = lazy(rb"[\w]")
 
@@ -89,7 +94,7 @@ class KnownValues:
 
         Returns whether it is new.
         """
-        if not _SHORTEST <= len(value) <= _LONGEST or value.startswith("<") or _MARK in value:
+        if not _SHORTEST <= len(value) <= _LONGEST or _MARK in value or _MADE.match(value):
             return False
         if value in ("None", "True", "False") or (value in self._cleared and not lasting):
             return False
