@@ -462,3 +462,17 @@ def test_saved_tensors_have_one_symbol_for_those_that_are_equal() -> None:
     assert saved("Mul(32, s27)", 32, 1) == saved("Mul(32, s16)", 32, 1)
     assert saved("Mul(32, s27)", 32, 1) != saved("Mul(32, s5)", 32, 1)
     assert saved("s275", 1, 1) != saved("s16", 1, 1)
+
+
+def test_members_of_trace_records_alone_are_dropped() -> None:
+    """The arguments of an export and a rank of a collective may have the same names."""
+    fields = {"has_payload": "a1", "rank": 0, "stack": [1]}
+    for kind in ("describe_tensor", "dynamo_start"):
+        one, other = event(kind, {kind: fields, **fields}), event(kind, {kind: {}})
+        assert texts(one) == texts(other), kind
+    for own in ("export.start", "collective.gathered"):
+        for name in fields:
+            one, other = (event(own, {name: 1, "kwargs": {name: value}}) for value in (4, 8))
+            assert texts(one) != texts(other), name
+            one, other = (event(own, {name: value}) for value in (4, 8))
+            assert texts(one) != texts(other), name

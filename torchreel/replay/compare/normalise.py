@@ -21,6 +21,7 @@ from torchreel.events.fake_tensors import FakeConversion
 from torchreel.events.shape_env import ProducedGuards, Replacement, ShapeEnvCreate
 from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
+from torchreel.replay.compare.rules import is_of_trace
 from torchreel.store.documents.jsontypes import Json, canonical_json
 from torchreel.store.documents.sources import source_name
 from torchreel.store.records import Event
@@ -131,6 +132,10 @@ def canonical_text(text: str) -> str:
     text = _GENERATED_FILE.sub("<eval_with_key>", text)
     text = _LINE_FOR_CACHE.sub("N", text)
     return _STACK_END.sub("", _ADDRESS.sub("<address>", text))
+
+
+def _is_dropped(kind: str, key: str) -> bool:
+    return key in DROPPED and is_of_trace(kind)
 
 
 def _guard_texts(texts: Json) -> Json:
@@ -313,7 +318,7 @@ class Normaliser:
         return {
             key: self._value(event.kind, key, value, data, place)
             for key, value in data.items()
-            if key not in DROPPED
+            if not _is_dropped(event.kind, key)
         }
 
     def _value(
@@ -337,7 +342,7 @@ class Normaliser:
             return {
                 inner: self._value(kind, inner, item, value, place)
                 for inner, item in value.items()
-                if inner not in DROPPED
+                if not _is_dropped(kind, inner)
             }
         if key == "pathname":
             return torch_file(value)

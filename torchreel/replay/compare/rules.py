@@ -186,9 +186,9 @@ ON_REQUEST: Mapping[str, str] = {
 TRACE = "*"
 
 
-def is_of_trace(event: EventLike) -> bool:
-    """Return True for a record of torch's own trace: the kinds of our own events have a dot."""
-    return "." not in event.kind and event.kind != Hang.kind
+def is_of_trace(kind: str) -> bool:
+    """Return True for records of torch's own trace: the kinds of our own events have a dot."""
+    return "." not in kind and kind != Hang.kind
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,9 @@ class Excuse:
         named = self.name in ("", event.name) or (
             self.name.endswith("*") and str(event.name).startswith(self.name[:-1])
         )
-        return here and named and self.kind in (event.kind, TRACE if is_of_trace(event) else "")
+        return (
+            here and named and self.kind in (event.kind, TRACE if is_of_trace(event.kind) else "")
+        )
 
 
 FROM_CACHE = frozenset(

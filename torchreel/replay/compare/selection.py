@@ -128,7 +128,7 @@ class EventSelection:
 
     def _judge(self, event: EventLike) -> Sifted:
         excuses = self._excuses.get(event.kind, [])
-        if is_of_trace(event):
+        if is_of_trace(event.kind):
             excuses = [*excuses, *self._excuses.get(TRACE, ())]
         applying = [excuse for excuse in excuses if excuse.covers(event)]
         aside = next((excuse.why for excuse in applying if not excuse.fields), "")
