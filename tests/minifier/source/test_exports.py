@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -245,3 +246,18 @@ def test_a_recurrent_layer_is_one_call(module: nn.Module, text: str) -> None:
     """Its constructor says what it takes in overloads alone."""
     objects = Objects(Sources({}), Names(()), Choice())
     assert objects.expression(module) == text
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (lambda x, /, y, z=3: x + y + z, "x, /, y, z=3"),
+        (lambda *xs, k=2: sum(xs) * k, "*xs, k=2"),
+        (lambda x, *, k, **rest: x * k + len(rest), "x, *, k, **rest"),
+    ],
+)
+def test_a_lambda_keeps_its_parameters(function: FunctionType, parameters: str) -> None:
+    objects = Objects(Sources({}), Names(()), Choice())
+    objects.function(function)
+    (definition,) = objects.definitions
+    assert f"({parameters}):" in definition.text

@@ -46,7 +46,7 @@ class Sources:
         return _plain(found)
 
     def _from(self, file: str, first: int) -> list[str]:
-        """Return the lines of a file from one on: as recorded, else as they are here."""
+        """Return the lines of a file from line `first` on: as recorded, else as they are here."""
         recorded = self._recorded.get(file, {})
         if str(first) not in recorded:
             return linecache.getlines(file)[first - 1 :]
@@ -67,12 +67,30 @@ class Sources:
         raw = [line.encode() for line in lines]
         raw[-1] = raw[-1][: last[1]]
         raw[0] = raw[0][first[1] or 0 :]
-        names = ", ".join(code.co_varnames[: code.co_argcount])
         try:
-            tree = ast.parse(f"def function({names}):\n return ({b''.join(raw).decode()})").body
+            tree = ast.parse(f"def function():\n return ({b''.join(raw).decode()})").body
         except SyntaxError:
             return None
-        return tree[0] if isinstance(tree[0], ast.FunctionDef) else None
+        if not isinstance(tree[0], ast.FunctionDef):
+            return None
+        tree[0].args = _parameters(code)
+        return tree[0]
+
+
+def _parameters(code: CodeType) -> ast.arguments:
+    """Return the parameters of code, without defaults: those belong to the function."""
+    names = iter([ast.arg(name) for name in code.co_varnames])
+    plain = list(itertools.islice(names, code.co_argcount))
+    by_keyword = list(itertools.islice(names, code.co_kwonlyargcount))
+    return ast.arguments(
+        posonlyargs=plain[: code.co_posonlyargcount],
+        args=plain[code.co_posonlyargcount :],
+        vararg=next(names) if code.co_flags & inspect.CO_VARARGS else None,
+        kwonlyargs=by_keyword,
+        kw_defaults=[None] * code.co_kwonlyargcount,
+        kwarg=next(names) if code.co_flags & inspect.CO_VARKEYWORDS else None,
+        defaults=[],
+    )
 
 
 def _plain(found: ast.FunctionDef) -> ast.FunctionDef:
