@@ -85,6 +85,8 @@ def test_targets_of_real_graphs_resolve_to_themselves() -> None:
 def test_a_custom_operator_needs_to_be_imported_by_name() -> None:
     with pytest.raises(UntrustedError, match="--import"):
         targets.decode_target("op:somebodys.operator.default")
+    with pytest.raises(UnsupportedError, match=r"no higher-order operator 'foo'.* --import MODULE"):
+        targets.decode_target("hop:foo")
 
 
 @pytest.fixture(scope="module")

@@ -180,4 +180,7 @@ def _higher_order_operator(name: str) -> Target:
     found = dispatcher.higher_order_operator(name)
     if isinstance(found, torch._ops.HigherOrderOperator):
         return found
-    raise UnsupportedError(f"this torch has no higher-order operator {name!r}")
+    raise UnsupportedError(
+        f"this torch has no higher-order operator {name!r}; "
+        "if a module of yours defines it, name that with --import MODULE"
+    )
