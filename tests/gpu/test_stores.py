@@ -21,7 +21,7 @@ from torchreel.errors import UntrustedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
-from torchreel.minifier.repro import ExportOptions, export, refuse_untrusted
+from torchreel.minifier.repro.export import ExportOptions, export, refuse_untrusted
 from torchreel.minifier.scripts.script import compile_form, graph_form
 from torchreel.replay import replay
 from torchreel.replay.compare.causes import likely

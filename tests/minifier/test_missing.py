@@ -22,7 +22,7 @@ from torchreel.minifier.accuracy.wrong_results import find_difference
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
-from torchreel.minifier.repro import ExportOptions, _checked
+from torchreel.minifier.repro.export import ExportOptions, _checked
 from torchreel.minifier.repro.story import FailureSummary
 from torchreel.minifier.results.verdicts import OracleReport, raise_missing
 from torchreel.minifier.scripts.script import Script

@@ -114,7 +114,7 @@ def minify(
     from torchreel.commands.views import minify as view
     from torchreel.minifier.minify import minify as run
     from torchreel.minifier.options import Budget, MinifyOptions, RunLimits, usable_cores
-    from torchreel.minifier.repro import ExportOptions, refuse_overwriting
+    from torchreel.minifier.repro.export import ExportOptions, refuse_overwriting
     from torchreel.store import Store, parse, queries
 
     where = parse(address)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from torchreel.errors import RefusedError
-from torchreel.minifier.repro import ExportOptions, refuse_overwriting
+from torchreel.minifier.repro.export import ExportOptions, refuse_overwriting
 from torchreel.minifier.repro.files import write_files
 
 TEXTS = {"repro": "a\n", "issue": "ß\n"}

@@ -19,8 +19,8 @@ from torchreel.minifier.bisect.results import Bisection, StepResult
 from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.repro import _header
 from torchreel.minifier.repro.check import CheckResult
+from torchreel.minifier.repro.export import _header
 from torchreel.minifier.repro.issue import issue
 from torchreel.minifier.repro.story import FailureSummary, title
 from torchreel.minifier.results.explanations import Explanation

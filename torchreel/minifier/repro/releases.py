@@ -14,8 +14,8 @@ from pathlib import Path
 from torchreel.errors import EnvironmentFailed, UnsupportedError
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.options import MinifyOptions
-from torchreel.minifier.repro import ExportOptions, best_form
 from torchreel.minifier.repro.check import HERE, CheckResult, Interpreter, check
+from torchreel.minifier.repro.export import ExportOptions, best_form
 from torchreel.minifier.repro.story import FailureSummary, best_known
 from torchreel.minifier.scripts.script import Script
 from torchreel.minifier.storage.findings import keep_finding
