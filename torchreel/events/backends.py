@@ -30,8 +30,8 @@ class BackendReturn(EventType, frozen=True):
     paged = False
 
     outcome: str
-    """Ok, failed, skip (the frame stays eager), restart (Dynamo tries again) or fallback (the graph
-    runs in eager mode, because of an exception that allows it)."""
+    """'ok', 'failed', 'skip' (the frame stays eager), 'restart' (Dynamo tries again) or 'fallback'
+    (the graph runs in eager mode, because of an exception that allows it)."""
     exception: str | None
     """The type of what the backend raised."""
     message: str | None
@@ -60,7 +60,7 @@ class PieceStart(EventType, frozen=True):
     paged = False
 
     call: str
-    """Standalone_compile, compile_fx or aot_autograd."""
+    """'standalone_compile', 'compile_fx' or 'aot_autograd'."""
     submodule: str | None
     """The name of the part in the graph that was split, where it has one."""
     dynamic_shapes: str | None

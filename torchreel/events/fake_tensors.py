@@ -12,7 +12,7 @@ class FakeDispatch(EventType, frozen=True):
     exact = True
 
     outcome: str
-    """Hit, miss, bypass (not cached), direct (no cache asked) or raised."""
+    """'hit', 'miss', 'bypass' (not cached), 'direct' (no cache asked) or 'raised'."""
     reason: str | None
     """The reason why the cache was bypassed, or the type of the exception."""
     result: Described
@@ -87,7 +87,7 @@ class FakeFailure(EventType, frozen=True):
     message: str
     """Its message."""
     during: Nest
-    """Dispatch or conversion."""
+    """'dispatch' or 'conversion'."""
 
 
 class FakeFallback(EventType, frozen=True):
@@ -97,7 +97,7 @@ class FakeFallback(EventType, frozen=True):
     paged = False
 
     outcome: str
-    """Ok, or the type of the exception."""
+    """'ok', or the type of the exception."""
     result: Described
     """The result."""
 

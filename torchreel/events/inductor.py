@@ -86,7 +86,7 @@ class Kernel(EventType, frozen=True):
     kind = "inductor.kernel"
 
     backend: str
-    """Cpp or triton."""
+    """'cpp' or 'triton'."""
     source: str
     """The SHA-256 of its source, before it gets its name."""
     nodes: Sequence[str]
@@ -116,6 +116,6 @@ class CppCompile(EventType, frozen=True):
     arguments: Sequence[str]
     """Of the command; of paths only the last part."""
     outcome: str
-    """Ok, or the type of the exception."""
+    """'ok', or the type of the exception."""
     message: str | None
     """Of the exception: what the compiler said."""

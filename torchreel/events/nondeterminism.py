@@ -14,7 +14,7 @@ class CacheOutcome(EventType, frozen=True):
     paged = False
 
     outcome: str
-    """Hit, miss or bypass."""
+    """'hit', 'miss' or 'bypass'."""
     key: str | None
     """The key that was looked up."""
     reason: str | None

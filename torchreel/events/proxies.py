@@ -13,7 +13,7 @@ class ProxyTrace(EventType, frozen=True):
     kind = "proxies.trace"
 
     tracing_mode: str
-    """Real, fake or symbolic: what the arguments were turned into."""
+    """'real', 'fake' or 'symbolic': what the arguments were turned into."""
     pre_dispatch: bool
     """True if it traced above autograd."""
     decompositions: int
@@ -30,7 +30,7 @@ class ProxyTraced(EventType, frozen=True):
     kind = "proxies.traced"
 
     outcome: str
-    """Ok, or the type of the exception."""
+    """'ok', or the type of the exception."""
     nodes: int | None
     """Number of nodes of the graph (those that nothing used are gone)."""
 

@@ -138,7 +138,7 @@ class SymbolicScalar(EventType, frozen=True):
     source: SourceDocument | None
     """Its Source."""
     type: str
-    """Int or float."""
+    """'int' or 'float'."""
     expr: Expression | None
     """Its symbol; none for a constant."""
     value: int | float | None
