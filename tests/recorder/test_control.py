@@ -138,7 +138,7 @@ def test_the_signal_is_given_back() -> None:
     switch = KillSwitch(None, lambda reason: None)
     switch.listen("SIGUSR2")
     assert signal.getsignal(signal.SIGUSR2) == switch._receive
-    switch.ignore()
+    switch.stop_listening()
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
 
 

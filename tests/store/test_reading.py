@@ -115,7 +115,7 @@ SCHEMAS = {
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_schema_that_is_not_ours(recorded: Path, name: str, mode: dict[str, bool]) -> None:
     change(recorded, *SCHEMAS[name])
-    with pytest.raises(DamagedStore, match="did not write it so"):
+    with pytest.raises(DamagedStore, match="did not write this"):
         Store.open(recorded, **mode)
 
 

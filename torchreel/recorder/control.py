@@ -36,7 +36,10 @@ class KillSwitch:
         self.thrown = False
 
     def look(self, *, now: bool = False) -> bool:
-        """Return whether it is thrown; looks at the file now and then, or `now`."""
+        """Return True if recording is switched off.
+
+        Check the file at most every half second, or `now`.
+        """
         if self.thrown:
             return True
         if self._signalled is not None:
@@ -65,7 +68,7 @@ class KillSwitch:
         if signal.getsignal(number) is not signal.SIG_DFL:
             log.warning("torchreel: %s has a handler already, and is left to it", number.name)
             return
-        # Not in the main thread, where alone signals arrive: then there is only the file.
+        # Only the main thread can set a handler; elsewhere only the file works.
         with contextlib.suppress(ValueError):
             self._previous = number, signal.signal(number, self._receive)
 
@@ -73,7 +76,7 @@ class KillSwitch:
         # Nothing else here: whatever the main thread was doing, it may hold any lock.
         self._signalled = f"{signal.Signals(number).name} came"
 
-    def ignore(self) -> None:
+    def stop_listening(self) -> None:
         """Give the signal back."""
         if self._previous is None:
             return
@@ -101,6 +104,6 @@ def off_file(target: str) -> str | None:
     return None if "://" in target else f"{target}.off"
 
 
-def resolve(target: str, rank: int | None) -> str:
-    """Return `target` with `{rank}` and `{pid}` filled in."""
+def filled_in(target: str, rank: int | None) -> str:
+    """Return `target` with `{rank}` and `{pid}` filled in; no rank gives 0."""
     return target.replace("{rank}", str(rank or 0)).replace("{pid}", str(os.getpid()))

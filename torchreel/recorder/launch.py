@@ -245,7 +245,7 @@ def is_shared(target: str) -> bool:
     Not where its name has placeholders, and not where the file system has no locks; on one that
     other machines see, the ranks of a job don't, but a program without ranks does.
     """
-    named = control.resolve(target, None) == target
+    named = control.filled_in(target, None) == target
     return named and ("://" in target or locks.has_locks(Path(target).absolute().parent))
 
 

@@ -114,7 +114,7 @@ class Recorder:
     def _new_event_log(self) -> EventLog:
         options, row = self.options, self._recording_row()
         settings = options.settings
-        target = control.resolve(options.target, environment.launched_rank())
+        target = control.filled_in(options.target, environment.launched_rank())
         event_log: EventLog
         if options.mode == "flight" or settings.sample < 1:
             full = options.mode == "full"

@@ -78,7 +78,7 @@ class Session:
         atexit.unregister(self.stop)
         steps: tuple[Callable[[], None], ...] = (
             self._attachment.detach, self._trace.detach, self._watchdog.stop, self._give_hooks_back,
-            self._switch.ignore, partial(attach.activate, None), self.recorder.close,
+            self._switch.stop_listening, partial(attach.activate, None), self.recorder.close,
         )  # fmt: skip
         # Each one is taken, also when an alarm of the program's comes in one of them.
         with ExitStack() as rest:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchreel.store.files import direct, sqlite_files
 from torchreel.store.files.descriptors import standard_ones_stay_closed
-from torchreel.store.reading.file_schema import computing
+from torchreel.store.reading.file_schema import computed_part
 from torchreel.store.revision import REVISION
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _open_for_recording(target: str) -> DirectStore | Store:
     if path is not None:
         sqlite_files.check(path, write=True)
         store = direct.DirectStore(path)
-        if store.revision == REVISION and not computing(store.schema()):
+        if store.revision == REVISION and not computed_part(store.schema()):
             return store
         store.close()
     from torchreel.store.database import Store

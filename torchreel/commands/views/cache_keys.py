@@ -13,8 +13,8 @@ from torchreel.store import Store
 from torchreel.store.addressing import Address
 
 _SHOWN = 12
-_WIDTH = 80  # columns of a value
 """Differences that are printed of one lookup; `--json` has all."""
+_WIDTH = 80  # columns of a value
 
 
 def why_keys(

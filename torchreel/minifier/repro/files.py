@@ -53,7 +53,7 @@ def _written(path: Path, text: str) -> Path:
 
 
 def _refuse_folders(paths: list[Path]) -> None:
-    """Raise UsageError for a folder in the place of a file, before the first file is written."""
+    """Raise IsADirectoryError for a folder in the place of a file, before one is written."""
     for path in paths:
         if path.is_dir():
             raise IsADirectoryError(21, "it is a folder", str(path))

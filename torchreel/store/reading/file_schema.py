@@ -29,7 +29,7 @@ ENTRIES = f"SELECT type, name, sql FROM sqlite_master LIMIT {_MOST + 1}"
 """The query of a schema."""
 
 
-def computing(entries: Sequence[Sequence[object]]) -> str:
+def computed_part(entries: Sequence[Sequence[object]]) -> str:
     """Return a phrase on the first computing part of a schema (rows of `ENTRIES`); '' for none.
 
     Views, triggers and generated columns are such parts; too many entries are reported, too.
@@ -46,7 +46,7 @@ def computing(entries: Sequence[Sequence[object]]) -> str:
 
 def refuse_computing(connection: Connection, target: str) -> None:
     """Raise DamagedStore for a schema in which anything is computed."""
-    found = computing(connection.exec_driver_sql(ENTRIES).all())
+    found = computed_part(connection.exec_driver_sql(ENTRIES).all())
     if found:
         raise _foreign(target, found)
 
@@ -76,5 +76,5 @@ def _is_plain(kind: str, sql: object) -> bool:
 
 def _foreign(target: str, what: str) -> DamagedStore:
     return DamagedStore(
-        f"{target} {what}: torchreel did not write it so. Copy it again from where it came from."
+        f"{target} {what}: torchreel did not write this. Copy it again from where it came from."
     )

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import IO, cast
+from typing import IO, Literal, TypeAlias, cast
 
 from torchreel.minifier.hangs import stacks
 from torchreel.minifier.oracle.predicates import AtLeast, Measured, parse_predicate
@@ -33,10 +33,13 @@ _POLL = 0.05  # seconds between two looks at a child's memory
 # Parts of the limit after which the stack of a child that may hang is looked at.
 _LOOKS = (1 / 16, 1 / 4, 1 / 2, 7 / 8)
 _MOST_STACKS = 1 << 20  # bytes of stacks that a child has written
-# What the kernel sends for what a process did itself; any other signal, somebody else sent.
+# Signals for a process's own error. Any other came from outside.
 _OF_ITSELF = frozenset(
     getattr(signal, f"SIG{name}") for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP")
 )
+
+Killed: TypeAlias = Literal["", "cancelled", "orphaned", "presumed", "time", "memory"]
+"""The reason for which the watch ended a child; '' for none. Presumed: it is where others hang."""
 
 
 class StackSamples:
@@ -66,7 +69,7 @@ class StackSamples:
         self._since = time.monotonic() if here and here.matches(self._wanted) else None
 
     def shows_hang(self) -> bool:
-        """Look at the stack if it is time to; whether the child is presumed to hang."""
+        """Take a stack sample if one is due. Return True if the child is presumed to hang."""
         if self._since is None:
             return False
         spent = time.monotonic() - self._since
@@ -82,7 +85,7 @@ class StackSamples:
         return bool(self._stack) and self._stack <= self._found[-1]
 
     def _take(self) -> bool:
-        """Read the stack that was written since; whether there is one."""
+        """Read the new stack. Return True if there is one."""
         text = os.pread(self._file.fileno(), _MOST_STACKS, self._read)
         self._read += len(text)
         if text:
@@ -102,7 +105,7 @@ class ChildWatch:
         self._parent = os.getppid()
         self._buffer = b""
         self.peak = 0
-        self.killed = ""
+        self.killed: Killed = ""
         self.entered = ("", "")
         self.found: ChildReport | None = None
         self._compiling: tuple[float, int] | None = None  # since when, and from which memory

@@ -40,7 +40,7 @@ def main() -> None:
 def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> list[str]:
     """Return the programs of a bundle.
 
-    Runs its code; raises what `Bundle.load` and `write` raise.
+    Runs its code; raises what `LoadedBundle.load` and `write` raise.
     """
     from torchreel.minifier.source.assemble.objects import Choice
     from torchreel.minifier.source.assemble.program import write
@@ -59,7 +59,9 @@ def programs(data: bytes, document: bytes, place: str, imports: list[str]) -> li
 
 
 def _whole(bundle: Any) -> Any:
-    """Return the frame, or what it goes on with: functions of Dynamo's making have no source.
+    """Return the frame, or the function that it resumes.
+
+    Functions of Dynamo's making have no source.
 
     What the program had put into modules is there from now on: it is written where it is used.
     """

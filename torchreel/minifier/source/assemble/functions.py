@@ -94,7 +94,7 @@ def _parameters(code: CodeType) -> ast.arguments:
 
 
 def _plain(found: ast.FunctionDef) -> ast.FunctionDef:
-    """Leave out what a reader and a compiler can do without."""
+    """Remove annotations, docstrings, decorators and defaults, in place."""
     for node in ast.walk(found):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             node.returns = None
@@ -153,7 +153,7 @@ class Renamed(ast.NodeTransformer):
         self._names, self._attributes = names, attributes
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        """Return another name."""
+        """Return the name that the program uses."""
         return ast.Name(self._names.get(node.id, node.id), node.ctx)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:

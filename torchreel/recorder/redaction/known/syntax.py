@@ -160,13 +160,14 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _through(call: ast.Call, strength: Strength) -> Iterator[_Found]:
-    """Yield the texts that go through a call; a word may be the mode of a function unknown."""
+    """Yield the texts that go through a call.
+
+    The result of an unknown function counts only as MAYBE: its argument may be a mode.
+    """
     name = _callee(call)
-    if name in _READERS:
-        arguments, strength = call.args[1:], strength
-    else:
-        arguments = call.args
-        strength = strength if name in _SAME_TEXT else MAYBE
+    arguments = call.args[1:] if name in _READERS else call.args
+    if name not in _READERS and name not in _SAME_TEXT:
+        strength = MAYBE
     if isinstance(call.func, (ast.Attribute, ast.Lambda)):
         yield from _values(getattr(call.func, "value", call.func), strength)
     for argument in (*arguments, *(one.value for one in call.keywords)):
@@ -187,7 +188,15 @@ def _assign(node: ast.Assign) -> Iterator[_Found]:
 
 
 def _call(node: ast.Call) -> Iterator[_Found]:
-    """Yield `Token("x")`, `token.startswith("x")`, `f("token", "x")`, `check(token, "x")`."""
+    """Yield what each rule for calls finds."""
+    yield from _given_to_secret(node)
+    yield from _after_name(node)
+    yield from _beside_secret(node)
+    yield from _format_arguments(node)
+
+
+def _given_to_secret(node: ast.Call) -> Iterator[_Found]:
+    """Yield the arguments of a function with a telling name: `Token("x")`."""
     strength = _strength(node.func)
     if name_strength.is_failure(_callee(node)):
         strength = min(strength, MAYBE)
@@ -196,17 +205,27 @@ def _call(node: ast.Call) -> Iterator[_Found]:
         yield from _values(argument, strength)
     for keyword in node.keywords:
         yield from _values(keyword.value, min(strength, MAYBE))
+
+
+def _after_name(node: ast.Call) -> Iterator[_Found]:
+    """Yield what follows a telling name: `f("token", "x")`, `f("token", default="x")`."""
     named = max((_named(one) for one in node.args[:2]), default=NOT)
-    beside = max((_strength(one) for one in node.args), default=NOT)
-    for argument in node.args[1:]:
+    by_keyword = [one.value for one in node.keywords if one.arg in _VALUES]
+    for argument in (*node.args[1:], *by_keyword):
         yield from _values(argument, named)
+
+
+def _beside_secret(node: ast.Call) -> Iterator[_Found]:
+    """Yield constants beside a secret argument: `check(token, "x")`."""
+    beside = max((_strength(one) for one in node.args), default=NOT)
     beside = beside if _COMPARES.search(_callee(node)) else min(beside, MAYBE)
     for argument in node.args:
         if isinstance(argument, ast.Constant):
             yield from _values(argument, beside)
-    for keyword in node.keywords:
-        if keyword.arg in _VALUES:
-            yield from _values(keyword.value, named)
+
+
+def _format_arguments(node: ast.Call) -> Iterator[_Found]:
+    """Yield what is put into a text with a telling name: `"token={}".format("x")`."""
     if isinstance(node.func, ast.Attribute) and node.func.attr == "format":
         for argument in node.args:
             yield from _values(argument, _named(node.func.value))

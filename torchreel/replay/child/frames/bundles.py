@@ -148,7 +148,7 @@ def read_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedBu
 def read_object(data: bytes, document: Json, name: str) -> object:
     """Run the pickle of an object of the program's: only for those who trust it.
 
-    Raises what `Bundle.load` does.
+    Raises what `LoadedBundle.load` does.
     """
     found = document if isinstance(document, Mapping) else {}
     _install_lines(found.get("lines"))
