@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from torchreel.formats.graphs.document import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.graph_edits import GraphEditor
 
@@ -145,6 +145,20 @@ def _apply_at(case: Case, path: Path, edits: Sequence[GraphEdit]) -> Case | None
 def with_graph_at(case: Case, path: Path, graph: GraphDoc) -> Case:
     """Return the case with the graph at a path replaced; its inputs stay."""
     return case.with_graph(_replaced(case.graph, path, graph))
+
+
+def node_at(case: Case, path: Path, name: str) -> NodeDoc | None:
+    """Return the node of that name in the graph at a path; None where there is none."""
+    graph = graph_at(case, path)
+    return graph.by_name.get(name) if graph is not None else None
+
+
+def with_node_at(case: Case, path: Path, node: NodeDoc) -> Case:
+    """Return the case with the node of the same name in the graph at a path replaced."""
+    graph = graph_at(case, path)
+    assert isinstance(graph, GraphDoc), "the node was found in it"
+    nodes = tuple(node if other.name == node.name else other for other in graph.nodes)
+    return with_graph_at(case, path, replace(graph, nodes=nodes))
 
 
 def _replaced(graph: GraphDoc, path: Path, new: GraphDoc) -> GraphDoc:

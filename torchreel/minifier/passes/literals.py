@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.formats.graphs.document import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.literals import (
@@ -17,7 +17,15 @@ from torchreel.minifier.cases.literals import (
     with_place,
 )
 from torchreel.minifier.cases.subgraphs import LAYOUTS, calls_in
-from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
+from torchreel.minifier.passes.base import (
+    CaseEdit,
+    CasePass,
+    Path,
+    graph_at,
+    node_at,
+    paths,
+    with_node_at,
+)
 from torchreel.minifier.passes.required_arguments import is_required
 from torchreel.store.documents.jsontypes import Json
 
@@ -35,7 +43,7 @@ class DropArgument(CaseEdit):
 
     def on(self, case: Case) -> Case | None:
         """Return the case without it; None if it is not there, or no longer the last."""
-        node = _node(case, self.path, self.node)
+        node = node_at(case, self.path, self.node)
         if node is None:
             return None
         args, kwargs = as_list(node.args), dict(as_object(node.kwargs))
@@ -45,7 +53,7 @@ class DropArgument(CaseEdit):
             del args[self.key]
         elif kwargs.pop(self.key, _MISSING) is _MISSING:
             return None
-        return _with_node(case, self.path, replace(node, args=args, kwargs=kwargs))
+        return with_node_at(case, self.path, replace(node, args=args, kwargs=kwargs))
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class DropItem(CaseEdit):
 
     def on(self, case: Case) -> Case | None:
         """Return the case without the item; None if it is not there any more, or the only one."""
-        node = _node(case, self.path, self.node)
+        node = node_at(case, self.path, self.node)
         tree: Json = [node.args, node.kwargs] if node is not None else None
         items = as_list(at_place(tree, self.place))
         spelled = [repr(item) for item in items]
@@ -67,7 +75,7 @@ class DropItem(CaseEdit):
             return None
         del items[spelled.index(self.item)]
         args, kwargs = as_list(with_place(tree, self.place, items))
-        return _with_node(case, self.path, replace(node, args=args, kwargs=kwargs))
+        return with_node_at(case, self.path, replace(node, args=args, kwargs=kwargs))
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ class SetLiteral(CaseEdit):
 
     def on(self, case: Case) -> Case | None:
         """Return the case with the simpler literal; None if it is not what it was."""
-        node = _node(case, self.path, self.node)
+        node = node_at(case, self.path, self.node)
         if node is None:
             return None
         tree: Json = [node.args, node.kwargs]
@@ -92,7 +100,7 @@ class SetLiteral(CaseEdit):
         if repr(found) != self.old or new is None:
             return None
         args, kwargs = as_list(with_place(tree, self.place, new))
-        return _with_node(case, self.path, replace(node, args=args, kwargs=kwargs))
+        return with_node_at(case, self.path, replace(node, args=args, kwargs=kwargs))
 
 
 _MISSING = object()
@@ -220,15 +228,3 @@ def _has_references(tree: Json) -> bool:
         return any(_has_references(item) for item in tree)
     fields = as_object(tree)
     return "n" in fields or any(_has_references(value) for value in fields.values())
-
-
-def _node(case: Case, path: Path, name: str) -> NodeDoc | None:
-    graph = graph_at(case, path)
-    return graph.by_name.get(name) if graph is not None else None
-
-
-def _with_node(case: Case, path: Path, node: NodeDoc) -> Case:
-    graph = graph_at(case, path)
-    assert isinstance(graph, GraphDoc), "the node was found in it"
-    nodes = tuple(node if other.name == node.name else other for other in graph.nodes)
-    return with_graph_at(case, path, replace(graph, nodes=nodes))
