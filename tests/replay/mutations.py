@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from torchreel.events.reading import event_types
 from torchreel.replay.compare.compiles import EventComparison, Question, Side, compare
 from torchreel.replay.compare.lanes import LogLine, lanes
 from torchreel.replay.compare.rules import SCOPES, excuses
@@ -51,6 +52,9 @@ FIELDS: Mapping[str, str] = {
 }
 """By kind of event, the field that is changed."""
 
+OF_DYNAMO = ("frame.", "guards.", "output_graph.")
+"""Beginnings of the kinds of which a replay of a frame alone has events."""
+
 PAYLOADS = ("aot_joint_graph", "aot_forward_graph", "aot_backward_graph", "inductor_output_code")
 """Kinds whose text is changed, in one line."""
 
@@ -62,10 +66,12 @@ class Mutation:
     kind: str
     which: int = 0
     table: str = ""
+    field: str = ""
+    """The field that is changed, where that is not the one of `FIELDS`."""
 
     def __str__(self) -> str:
         place = ("first", "middle", "last")[self.which]
-        return f"{self.table or place} {self.kind}".strip()
+        return f"{self.table or place} {self.kind} {self.field}".strip()
 
 
 ROWS = (
@@ -86,6 +92,16 @@ def mutations() -> Iterator[Mutation]:
     yield from ROWS
 
 
+def mutations_of_dynamo() -> Iterator[Mutation]:
+    """Each field of each kind that only a replay of a frame has, in the middle event.
+
+    The first guard has an address as its code, which is compared by where else it stands.
+    """
+    for kind, fields in event_types().items():
+        if kind.startswith(OF_DYNAMO):
+            yield from (Mutation(kind, 1, field=name) for name in fields.__struct_encode_fields__)
+
+
 def original(store: Store) -> Compile:
     """The compile that was replayed: the last one of the program that has a graph."""
     (program, *_) = queries.recordings(store)
@@ -93,16 +109,21 @@ def original(store: Store) -> Compile:
     return found[-1]
 
 
-def outcome(store: Store, *, cut: bool = False) -> EventComparison:
+def outcome(store: Store, entry: str = "graph", *, cut: bool = False) -> EventComparison:
     """What comparing the (mutated) recording with the one replay in the store says."""
     recorded = original(store)
     replay = queries.recordings(store)[-1]
     assert replay.replay_of == recorded.id
-    (again,) = queries.compiles(store, replay.id)
-    return compare(Side(store, recorded), Side(store, again), Question(Point("graph"), cut=cut))
+    found = queries.compiles(store, replay.id)
+    (again,) = [
+        row
+        for row in found
+        if (row.compile_id, row.attempt) == (recorded.compile_id, recorded.attempt)
+    ]
+    return compare(Side(store, recorded), Side(store, again), Question(Point(entry), cut=cut))
 
 
-def apply(mutation: Mutation, source: Path, copy: Path) -> int | None:
+def apply(mutation: Mutation, source: Path, copy: Path, entry: str = "graph") -> int | None:
     """Copy a store with that mutation; the position of the changed event, None for a row.
 
     Raises LookupError when the recording has no such event.
@@ -113,30 +134,32 @@ def apply(mutation: Mutation, source: Path, copy: Path) -> int | None:
         if mutation.table:
             _change_row(store, compile, mutation)
             return None
-        event = _chosen(store, compile, mutation)
+        event = _chosen(lines(store, compile, entry), mutation)
         if mutation.kind in PAYLOADS:
             _change_payload(store, event)
         else:
-            change_data(store, event, FIELDS[mutation.kind])
+            change_data(store, event, mutation.field or FIELDS[mutation.kind])
         return event.seq
 
 
-def _chosen(store: Store, compile: Compile, mutation: Mutation) -> Event:
-    found = [line.event for line in lines(store, compile) if line.event.kind == mutation.kind]
-    if len(found) <= mutation.which:
+def _chosen(lines: Sequence[LogLine], mutation: Mutation) -> Event:
+    found = [line.event for line in lines if line.event.kind == mutation.kind]
+    if len(found) <= (0 if mutation.field else mutation.which):
         raise LookupError(mutation.kind)
     return found[(0, len(found) // 2, -1)[mutation.which]]
 
 
-def lines(store: Store, compile: Compile) -> list[LogLine]:
+def lines(store: Store, compile: Compile, entry: str = "graph") -> list[LogLine]:
     """What is compared of a compile."""
-    found = lanes(store, compile, SCOPES["graph"], Point("graph"), excuses())
+    found = lanes(store, compile, SCOPES[entry], Point(entry), excuses())
     assert found is not None
     return [line for lane in found.values() for line in lane.lines]
 
 
 def changed(value: Any) -> Any:
     """The same with the first leaf changed; a guard or range stays one."""
+    if value == []:
+        return ["changed"]
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):

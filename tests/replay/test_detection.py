@@ -96,6 +96,53 @@ def test_one_changed_fact_is_found_where_it_is(
     assert {line[:1] for line in found.difference.splitlines()[2:]} >= {"-", "+"}
 
 
+FRAMED = (
+    "SEEN, LAYER = [], Block().eval()\n"
+    "def fn(x, unused, words):\n"
+    "    SEEN.append(1)\n"
+    "    y = LAYER(x).sin() * len(words) + x.shape[0]\n"
+    "    torch._dynamo.graph_break()\n"
+    "    return y\n"
+    "compiled = torch.compile(fn, backend='aot_eager', dynamic=True)\n"
+    "for n in (3, 4):\n"
+    "    compiled(torch.randn(n, 8), torch.ones(2), ['a'] * n)\n"
+)
+NOT_IN_FRAMED = {
+    "frame.cache", "frame.recompile", "frame.cache_miss", "frame.restart",
+    "frame.speculation_failed", "frame.graph_break", "frame.skip", "guards.alias",
+    "output_graph.hook",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def framed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that was recorded with its frames, and one of them replayed: identical."""
+    path = tmp_path_factory.mktemp("framed") / "run.db"
+    assert record(path, "framed", source=FRAMED, TORCHREEL_FRAMES="all", **UNCACHED) == 0
+    with Store.open(path, write=True) as store:
+        verdict = replay(store, mutations.original(store), "frame", trust=True)
+    assert (verdict.verdict, verdict.detail) == ("identical", "")
+    return path
+
+
+@pytest.mark.slow
+def test_each_field_of_dynamos_events_is_compared(framed: Path, tmp_path: Path) -> None:
+    met: set[str] = set()
+    missed: list[str] = []
+    for mutation in mutations.mutations_of_dynamo():
+        try:
+            seq = apply(mutation, framed, tmp_path / "mutated.db", "frame")
+        except LookupError:
+            continue
+        met.add(mutation.kind)
+        with Store.open(tmp_path / "mutated.db") as store:
+            found = outcome(store, "frame").divergence
+        if found is None or found.seq != seq:
+            missed.append(str(mutation))
+    assert missed == []
+    assert {one.kind for one in mutations.mutations_of_dynamo()} - met == NOT_IN_FRAMED
+
+
 def _without(path: Path, copy: Path, seq: int) -> None:
     """A copy of a store whose event log lacks an event, the only one of its page."""
     copy.write_bytes(path.read_bytes())
