@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis.strategies import integers
 
 from tests.recorder import programs
-from torchreel.recorder.frames.patches import patches
+from torchreel.recorder.frames.patches import Patch, patches
+from torchreel.replay.child.frames.patches import put, take_out
 
 
 def own(x: object) -> object:
@@ -122,3 +123,29 @@ def test_no_code_of_the_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [patch.name for patch in patches([torch.nn, loud], ["loud", "proxy", "own"])]
     assert names == ["loud"]
     assert Loud.asked == []
+
+
+def test_what_a_decorator_makes_anew_stays_as_it_is() -> None:
+    """A replay imports the program, whose decorators make functions like those that are kept."""
+
+    def made(name: str, inner: object) -> FunctionType:
+        def wrapped(self: object) -> object:
+            return name, inner
+
+        return wrapped
+
+    class Owner:
+        here = made("a", made("b", (own, 1)))
+
+    for kept, is_alike in (
+        (made("a", made("b", (own, 1))), True),
+        (made("a", made("c", (own, 1))), False),
+        (made("a", made("b", (own, 2))), False),
+        (made("a", made("b", (own, 1, 1))), False),
+        (made("a", own), False),
+    ):
+        before = Owner.here
+        put([Patch(Owner, "here", kept)])
+        assert (Owner.here is before) is is_alike
+        take_out()
+        assert Owner.here is before

@@ -571,6 +571,27 @@ def main():
     update()
     assert vars(net.weight.grad)
 """,
+    "names that earlier compiles have taken": """
+@torch._dynamo.assume_constant_result
+def _limits():
+    return (1, 2)
+def pair(x, o):
+    return x + len(_limits()), _limits()
+def main():
+    for o in (1, 2, 3):
+        torch._dynamo.reset()
+        torch.compile(pair, backend="eager", fullgraph=True)(ones(3), o)
+""",
+    "results out of a cache that other compiles filled": """
+def homogeneous(x):
+    x = torch.nn.functional.pad(x, [0, 0, 0, 1])
+    x[..., -1, -1] += 1.0
+    return x
+def main():
+    for _ in range(2):
+        torch._dynamo.reset()
+        torch.compile(homogeneous, backend="aot_eager")(ones(1, 2, 3))
+""",
     "the levels of loggers, and the numbers of hooks": """
 import logging
 def main():

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from torchreel.recorder import failing_open
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.skipped_frames import hide
-from torchreel.torch_compat.patching import disguise
+from torchreel.torch_compat.patching import disguise, hide_frame
 from torchreel.torch_compat.versions import releases
 from torchreel.torch_compat.versions.names import TorchName, attachable, resolve
 
@@ -275,17 +275,6 @@ def unwind(recorder: Recorder, depth: int, place: str, error: BaseException | No
                 recorder.leave(span, error)
     finally:
         recorder.spans.pop(left[0])
-
-
-def hide_frame(error: BaseException) -> None:
-    """Take the caller's own frame, the head of the traceback, out of it.
-
-    A bare `raise` that follows adds nothing: the program sees the traceback that it would have
-    seen without us.
-    """
-    traceback = error.__traceback__
-    if traceback is not None and traceback.tb_next is not None:
-        error.__traceback__ = traceback.tb_next
 
 
 class Attachment:

@@ -182,6 +182,22 @@ class _Written(set[str]):
         return name not in self._left or super().__contains__(name)
 
 
+@contextlib.contextmanager
+def taken_names(scope: dict[str, Any], wanted: Sequence[str]) -> Iterator[None]:
+    """Have names in the globals of a frame that earlier compiles had put there.
+
+    For the result of a function (`assume_constant_result`) Dynamo takes the first name that is
+    free: `get_config`, `get_config_0`.
+    """
+    added = [name for name in wanted if name not in scope]
+    scope.update(dict.fromkeys(added))
+    try:
+        yield
+    finally:
+        for name in added:
+            scope.pop(name, None)
+
+
 def files_written(now: Sequence[str]) -> AbstractContextManager[None]:
     """Let torch write these generated files to its trace, and no others: they were written."""
     return patched(structured, "DUMPED_FILES", _Written(now))

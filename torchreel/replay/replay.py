@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.events.scalars import KnownAssert
@@ -321,7 +320,7 @@ def _one(
             before=tuple(_written_before(store, compile, checkpoint, Path(folder))),
             traced_patterns=_traced_patterns(store, compile, checkpoint),
             known=_known_before(store, compile, checkpoint),
-            lookups=_lookups(store, compile, point),
+            lookups=fake_cache.as_data(fake_cache.lookups_of(store, compile, point)),
             static_inputs=_static_inputs(store, compile, point),
             replacements=tuple(fake_cache.replacements_of(store, compile, point)),
             remainders=remainders.learned(store, compile, point),
@@ -355,12 +354,6 @@ def _traced_patterns(store: Store, compile: Compile, checkpoint: Checkpoint) -> 
     mark = mark_of(queries.events(store, compile, MARK), point)
     begin = mark.seq if mark is not None else 0
     return pattern_libraries.traced(store, compile, begin)
-
-
-def _lookups(store: Store, compile: Compile, point: Point) -> dict[str, tuple[Any, ...]]:
-    """Return the fake-tensor cache lookups after a checkpoint, by stage, as data."""
-    found = fake_cache.lookups_of(store, compile, point)
-    return {stage: tuple(row.to_json() for row in rows) for stage, rows in found.items()}
 
 
 def _static_inputs(store: Store, compile: Compile, point: Point) -> tuple[bool, ...]:

@@ -10,6 +10,7 @@ the end of a sequence whose beginning is not recorded.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.events.aot import LateBackward
 from torchreel.events.frames import CacheMiss
 from torchreel.events.guards import Guard
+from torchreel.events.output_graph import Bytecode
 from torchreel.events.scalars import ScalarItem
 from torchreel.events.shape_env import BackedSymbol
 from torchreel.replay.child import frame_child
@@ -37,7 +39,7 @@ from torchreel.replay.frame_verdicts import (
     judge,
     refused,
 )
-from torchreel.replay.imposed import pattern_libraries, remainders
+from torchreel.replay.imposed import fake_cache, pattern_libraries, remainders
 from torchreel.replay.imposed.facts import IN_ORDER, facts_of
 from torchreel.replay.imposed.operators import operators_called
 from torchreel.replay.many import Row
@@ -296,6 +298,7 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
             for event in queries.events(store, row, CacheMiss.kind)
             if isinstance(event.fields, CacheMiss)
         ],
+        lookups=fake_cache.as_data(fake_cache.lookups_in(store, group.rows)) if wanted else {},
         traced_patterns=[
             name for row in group.rows for name in pattern_libraries.traced(store, row)
         ],
@@ -303,9 +306,32 @@ def _step(store: Store, group: Attempts, folder: Path, wanted: bool) -> Sequence
         written=[
             event.name for row in group.rows for event in queries.events(store, row, "dump_file")
         ],
+        taken=sorted(_taken(store, group)),
         remainders=remainders.learned_in(store, group.rows),
         operators=operators_called(store, group.rows),
     )
+
+
+_MADE_NAMES = ("__", "torch_dynamo_resume_in_")
+"""Beginnings of names that Dynamo counts in another way."""
+
+
+def _taken(store: Store, group: Attempts) -> set[str]:
+    """Return the names that were taken when Dynamo named globals: those with lower numbers.
+
+    Of a frame that was begun anew there are none: its earlier attempts took some of them.
+    """
+    if len(group.rows) > 1:
+        return set()
+    found, known = set[str](), set[str]()  # known: of the original code
+    for event in queries.events(store, group.last, Bytecode.kind):
+        assert isinstance(event.fields, Bytecode)
+        for name in set(event.fields.names) - known:
+            first, _, number = name.rpartition("_")
+            if first and not name.startswith(_MADE_NAMES) and re.fullmatch(r"\d{1,3}", number):
+                found |= {first, *(f"{first}_{lower}" for lower in range(int(number)))}
+        known.update(event.fields.names)
+    return found
 
 
 def _why_void(reason: str) -> str:

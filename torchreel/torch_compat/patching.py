@@ -35,6 +35,17 @@ def patched(owner: Any, name: str, value: object, *, create: bool = False) -> It
             setattr(owner, name, before)
 
 
+def hide_frame(error: BaseException) -> None:
+    """Take the caller's own frame, the head of the traceback, out of it.
+
+    A bare `raise` that follows adds nothing: the program sees the traceback that it would have
+    seen without us.
+    """
+    traceback = error.__traceback__
+    if traceback is not None and traceback.tb_next is not None:
+        error.__traceback__ = traceback.tb_next
+
+
 def disguise(wrapper: Any, original: Any) -> None:
     """Let the frames of `wrapper` pass for frames of the file of `original`.
 

@@ -20,9 +20,10 @@ from torchreel.events.aot import (
     SyntheticBases,
 )
 from torchreel.recorder import attach, failing_open
-from torchreel.recorder.attach import AttachPoint, Call, Events, Visit, hide_frame, unwind
+from torchreel.recorder.attach import AttachPoint, Call, Events, Visit, unwind
 from torchreel.recorder.event_log.spans import current_context
 from torchreel.recorder.failing_open import fail_open
+from torchreel.torch_compat.patching import hide_frame
 from torchreel.torch_compat.versions.names import has
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from torchreel.recorder.attach import (
     Probe,
     Tap,
     Visit,
-    hide_frame,
     unwind,
 )
 from torchreel.recorder.event_log.spans import CompileEntry, Mark, Span
@@ -32,6 +31,7 @@ from torchreel.recorder.probes import aot_events
 from torchreel.recorder.probes.inductor import partition_of
 from torchreel.recorder.probes.output_graph import GLOBAL
 from torchreel.store.addressing import UNNAMED
+from torchreel.torch_compat.patching import hide_frame
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder

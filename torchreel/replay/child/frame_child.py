@@ -56,10 +56,14 @@ class SequenceStep:
     compile_cpp: bool = False
     items: Sequence[tuple[Json, Json]] = ()
     """Sources of 0-d tensors whose values became symbols, and those values."""
+    lookups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The outcome of each lookup in the fake-tensor cache, by stage (`fake_cache.Lookup`)."""
     traced_patterns: Sequence[str] = ()
     """Libraries of patterns that Inductor traced in this very compile."""
     source_of_nodes: bool = False
     """True if an earlier compile had made the source of pytree's classes, and has its guard."""
+    taken: Sequence[str] = ()
+    """Names in the globals of the frame that earlier compiles had put there."""
     written: Sequence[str] = ()
     """The generated files that torch writes to its trace in this compile, and not before."""
     entries: Sequence[tuple[str, str]] = ()
@@ -243,8 +247,10 @@ def _trace(
         dynamo_names.item_values(step.items),
         dynamo_names.order_of_entries(step.entries),
         dynamo_names.files_written(step.written),
+        dynamo_names.taken_names(function.__globals__, step.taken),
         remainders.imposed(step.remainders),
         _patterns(step),
+        _lookups(step),
     ):
         outcome.notes += [f"{NOT_RESTORED}{name}" for name in left]
         outcome.frozen = inductor.is_freezing()
@@ -275,6 +281,17 @@ def _patterns(step: SequenceStep) -> AbstractContextManager[None]:
 
     recorder = active()
     return nullcontext() if recorder is None else pattern_libraries(recorder, step.traced_patterns)
+
+
+def _lookups(step: SequenceStep) -> AbstractContextManager[None]:
+    """Have the fake-tensor cache return what it returned in the recorded process."""
+    from torchreel.recorder.attach import active
+    from torchreel.replay.imposed import fake_cache
+
+    recorder = active()
+    if recorder is None or not step.lookups:
+        return nullcontext()
+    return fake_cache.imposed(recorder, fake_cache.parsed(step.lookups))
 
 
 def _loaded(bundle: Any) -> LoadedFrame:

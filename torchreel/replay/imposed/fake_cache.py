@@ -48,7 +48,7 @@ class Lookup:
     """The sizes of each tensor that it returned; None where all of them are numbers."""
 
     def to_json(self) -> Json:
-        """Return it as data that travels with a request."""
+        """Return it as data."""
         sizes = self.sizes and [list(row) for row in self.sizes]
         return [self.name, self.outcome, [inner.to_json() for inner in self.within], sizes]
 
@@ -82,6 +82,16 @@ def lookups_of(store: Store, compile: Compile, point: Point) -> dict[str, list[L
         for event in queries.events(store, compile, DISPATCH)
         if event.seq > mark.seq and not (event.stage == "pre_grad" and event.seq in converting)
     )
+
+
+def lookups_in(store: Store, rows: Iterable[Compile]) -> dict[str, list[Lookup]]:
+    """Return the cache lookups of the attempts at a frame, by stage."""
+    return by_stage(event for row in rows for event in queries.events(store, row, DISPATCH))
+
+
+def as_data(lookups: Lookups) -> dict[str, tuple[Any, ...]]:
+    """Return lookups as data that travels with a request."""
+    return {stage: tuple(row.to_json() for row in rows) for stage, rows in lookups.items()}
 
 
 def by_stage(events: Iterable[Event]) -> dict[str, list[Lookup]]:

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchreel.torch_compat.fake_tensors import FAKE_ERRORS
-from torchreel.torch_compat.patching import patched
+from torchreel.torch_compat.patching import hide_frame, patched
 
 
 @dataclass
@@ -111,8 +111,12 @@ def around_fake_dispatch(
     def following(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> object:
         name = op_name(func)
         unseen = name in QUERIES or is_propagating()
-        with contextlib.nullcontext() if unseen else follow(name):
-            return dispatch(mode, func, *args, **kwargs)
+        try:
+            with contextlib.nullcontext() if unseen else follow(name):
+                return dispatch(mode, func, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     def looking_up(mode: FakeTensorMode, func: Any, *args: Any) -> object:
         def run() -> object:
@@ -121,7 +125,11 @@ def around_fake_dispatch(
         found = _fake_cache_entry(mode, func, args[1], args[2])
         if found is not None and not is_propagating():
             prepare(CacheLookup(*found, run))
-        return run()
+        try:
+            return cached(mode, func, *args)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     with (
         patched(FakeTensorMode, "dispatch", following),

@@ -13,6 +13,8 @@ from typing import Any
 from torchreel.recorder.frames.patches import CONSTANTS, Patch, state_of
 
 _MISSING = object()
+_DEEPEST = 8
+"""Functions within the closures of functions, at most."""
 _before: list[Patch] = []
 """The members that the patches in force stand in place of."""
 
@@ -66,19 +68,29 @@ def _read_rules_again() -> None:
     dynamo.read_rules_again()
 
 
-def _is_alike(old: object, new: object) -> bool:
+def _is_alike(old: object, new: object, depth: int = 0) -> bool:
     """Return True for the same object or constant, and for functions that are the same.
 
-    One with a closure is the same as no other.
+    So are those that a decorator of a library makes anew in each process, with what they hold.
     """
     if old is new or (type(old) is type(new) and type(new) in CONSTANTS and old == new):
         return True
-    ours, theirs = _function(old), _function(new)
-    if type(old) is not type(new) or ours is None or theirs is None:
+    if type(old) is not type(new) or depth > _DEEPEST:
         return False
-    names = ("__code__", "__defaults__", "__kwdefaults__")
-    bare = not ours.__closure__ and not theirs.__closure__
-    return bare and all(getattr(ours, name) == getattr(theirs, name) for name in names)
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        pairs = zip(old, new, strict=False)
+        return len(old) == len(new) and all(_is_alike(*pair, depth + 1) for pair in pairs)
+    ours, theirs = _function(old), _function(new)
+    if ours is None or theirs is None or ours.__code__ != theirs.__code__:
+        return False
+    names = ("__defaults__", "__kwdefaults__")
+    held = _is_alike(_contents(ours), _contents(theirs), depth + 1)
+    return held and all(getattr(ours, name) == getattr(theirs, name) for name in names)
+
+
+def _contents(function: Any) -> tuple[object, ...]:
+    """Return what is in the closure of a function; of an empty cell, nothing."""
+    return tuple(getattr(cell, "cell_contents", _MISSING) for cell in function.__closure__ or ())
 
 
 def _function(value: object) -> Any:
