@@ -39,7 +39,7 @@ _REST = rb"(?P<rest>[\w-]{0,40}+)(?:\\*['\"])?[\])]?"
 _ITEM = rb"(?:\[[\w\\'\"-]{1,40}\]){0,3}"
 _TYPE = rb"(?P<type>:\s?[\w.\[\]| ,]{1,40}?(?=\s?=))?"
 _SIGN = (
-    rb"(?:[ \t]{0,4}(?P<sign>[:!=]?={1,2}|=>|:)|[ \t]+(?P<is>is(?: not)?|in))\s{0,4}"
+    rb"(?:[ \t]{0,4}(?P<sign>[:!=]?={1,2}|=>|:|%3[Dd])|[ \t]+(?P<is>is(?: not)?|in))\s{0,4}"
     rb"(?:[|>][-+]?[ \t]*\n\s{1,20}|\s{0,80}case[ \t]+)?"  # a block of YAML, a pattern
 )
 _CALL = rb"(?P<call>(?:[\w.]{0,60}\()?)"
@@ -51,6 +51,9 @@ _NEXT = rb"[\w-]{0,40}+\\*['\"]\s{0,3},\s{0,3}(?:default\s?=\s?)?"
 _FORMATTED = rb"[^'\"\n]{0,40}(?:%[sr]|\{\})[^'\"\n]{0,40}\\*['\"]\s{0,3}[,%]\s{0,3}\(?"
 _CONTAINER = rb"[\w-]{0,40}\.(?:set|add|put|update|append)\("
 _CALLED = rb"\w{0,40}?(?P<failure>Error|Exception|Warning)?\("
+# `<password>x</password>`, with attributes or without.
+_TAG = rb"<[\w:.-]{0,40}\Z"
+_TAGGED = rb"[\w:.-]{0,40}+(?:\s[^<>\n]{0,100})?>\s{0,3}(?P<value>[^<>\s]{4,400})\s{0,3}</"
 # Of a text alone, where what stands behind is no code: a query of an address, an option.
 _QUERIED = rb"(?:[?&][\w.-]{0,40}|(?<![\w-])--[\w-]{0,40})\Z"
 _BARE = rb"[^\s'\"\\,;()\[\]{}<>&|]{4,}"
@@ -113,6 +116,7 @@ def _values(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
         yield from _called(text, at, word)
         yield from _of_option(text, at, behind, word)
         yield from _said(text, behind, word)
+        yield from _tagged(text, at, behind, word)
     compared = _compiled(_COMPARED).search(text, max(0, at - 72), at)
     if compared is not None and not (b"in" in compared[0][:8] and _is_count(text, at, word)):
         yield from _ending(text, compared.start())
@@ -303,6 +307,14 @@ def _given(text: bytes, behind: int) -> Iterator[tuple[int, int]]:
     container = _compiled(_CONTAINER).match(text, behind)
     if container is not None:
         yield from _listed(text, container.end())
+
+
+def _tagged(text: bytes, at: int, behind: int, word: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the content of an element of XML with the name of a secret."""
+    if _compiled(_TAG).search(text, max(0, at - 48), at) is not None:
+        found = _compiled(_TAGGED).match(text, behind)
+        if found is not None and (not _is_count(text, at, word) or len(found["value"]) >= 8):
+            yield found.span("value")
 
 
 def _ending(text: bytes, quote: int) -> Iterator[tuple[int, int]]:
