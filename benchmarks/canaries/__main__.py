@@ -75,7 +75,7 @@ def places() -> Program:
     file = f"{canaries.HOME}/{canaries.CWD}/{canaries.FILE}.py"
     text = f"""# {canaries.TYPED[0]} password = '{canaries.TYPED[1]}'
 import runpy; runpy.run_path({f"{canaries.FILE}.py"!r}, run_name="__main__")"""
-    command = ("-c", text, "--name", canaries.ARGV, "--hub-token", canaries.ARGV_TOKEN)
+    command = ("-c", text, *canaries.ARGUMENTS)
     environment = {**canaries.ENVIRONMENT, "USER": canaries.USER, "HOME": canaries.HOME}
     return Program("places", {file: canaries.PROGRAM}, command, environment, planted)
 

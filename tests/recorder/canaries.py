@@ -127,6 +127,8 @@ ENVIRONMENT = {
     "TORCH_ZQ_TOKEN": new("environment variable of torch with a telling name"),
     "ZQ_OTHER": new("other environment variable"),
     "ZQ_API_TOKEN": new("other environment variable, in a message", NAMED),
+    # Where a long message is cut off.
+    "ZQ_LONG_TOKEN": new("other environment variable, in a message", NAMED) + "qab81kf7Qp2xx9",
 }
 TOLD = {
     "ZQ_PASSWORD": "Plover-4711-" + new("other environment variable, in a message", NAMED),
@@ -136,14 +138,17 @@ TOLD = {
     "ZQ_PIN_TOKEN": number("other environment variable, in a message", NAMED),
 }
 """Variables whose values look like a tag, a path or a size, or are changed in a signature."""
-LONG = {"ZQ_LONG_TOKEN": new("other environment variable, in a message", NAMED) + "qab81kf7Qp2xx9"}
-"""A variable whose value stands where a long message is cut off."""
+ENVIRONMENT |= TOLD
 OPTIONS = new("option of a backend"), new("option of a backend", NAMED)
 STREAMS = tuple(new("content of a file or of a stream") for _ in range(9))
 ARRAYS = tuple(new("values of tensors and arrays") for _ in range(6))
 ARGV_TOKEN = new("option of the command line with a telling name")
 ARGV_KEY = new("option of the command line with a telling name")
 ARGV_JSON = new("command line", NAMED)
+ARGUMENTS = (
+    "--name", ARGV, "--hub-token", ARGV_TOKEN, f"--api-key={ARGV_KEY}",
+    f'{{"api-key": "{ARGV_JSON}"}}',
+)  # fmt: skip
 TYPED = new("program text of python -c"), new("program text of python -c", NAMED)
 
 

@@ -55,15 +55,10 @@ def recorded(
     file.write_text(canaries.PROGRAM)
     text = f"""# {canaries.TYPED[0]} password = '{canaries.TYPED[1]}'
 import runpy; runpy.run_path({str(file)!r}, run_name="__main__")"""
-    command = [
-        sys.executable, "-c", text,
-        "--name", canaries.ARGV, "--hub-token", canaries.ARGV_TOKEN,
-        f"--api-key={canaries.ARGV_KEY}", f'{{"api-key": "{canaries.ARGV_JSON}"}}',
-    ]  # fmt: skip
+    command = [sys.executable, "-c", text, *canaries.ARGUMENTS]
     store = folder / "run.db"
     with pytest.MonkeyPatch.context() as patch:
-        told = canaries.ENVIRONMENT | canaries.TOLD | canaries.LONG
-        for name, value in {**told, **programs.ENVIRONMENT}.items():
+        for name, value in {**canaries.ENVIRONMENT, **programs.ENVIRONMENT}.items():
             patch.setenv(name, value)
         patch.setenv("HOME", str(folder / canaries.HOME))
         patch.setenv("USER", canaries.USER)
