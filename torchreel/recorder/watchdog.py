@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-import traceback
+from traceback import StackSummary, walk_stack
 from typing import TYPE_CHECKING
 
 from torchreel.events.frames import Hang
@@ -69,11 +69,14 @@ class Watchdog:
 
 
 def _stacks() -> str:
-    """Return the Python stack of every thread but this one."""
+    """Return the Python stack of every thread but this one.
+
+    Its frames are taken at once: a frame that has returned no longer says who called it.
+    """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    me = threading.get_ident()
+    stacks = {ident: list(walk_stack(frame)) for ident, frame in sys._current_frames().items()}
+    stacks.pop(threading.get_ident(), None)
     return "\n".join(
-        f"Thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
-        for ident, frame in sys._current_frames().items()
-        if ident != me
+        f"Thread {names.get(ident, ident)}:\n{''.join(StackSummary.extract(stack[::-1]).format())}"
+        for ident, stack in stacks.items()
     )
