@@ -134,8 +134,17 @@ def test_what_a_decorator_makes_anew_stays_as_it_is() -> None:
 
         return wrapped
 
+    def with_default(value: object) -> FunctionType:
+        def defaulted(self: object, x: object = value, *, y: object = value) -> object:
+            return x, y
+
+        return defaulted
+
+    two = torch.ones(2)
+
     class Owner:
         here = made("a", made("b", (own, 1)))
+        held = with_default(two)
 
     for kept, is_alike in (
         (made("a", made("b", (own, 1))), True),
@@ -149,3 +158,10 @@ def test_what_a_decorator_makes_anew_stays_as_it_is() -> None:
         assert (Owner.here is before) is is_alike
         take_out()
         assert Owner.here is before
+    held = Owner.held
+    put([Patch(Owner, "held", with_default(two))])
+    assert Owner.held is held
+    put([Patch(Owner, "held", with_default(torch.ones(2)))])
+    assert Owner.held is not held
+    take_out()
+    assert Owner.held is held

@@ -83,14 +83,17 @@ def _is_alike(old: object, new: object, depth: int = 0) -> bool:
     ours, theirs = _function(old), _function(new)
     if ours is None or theirs is None or ours.__code__ != theirs.__code__:
         return False
-    names = ("__defaults__", "__kwdefaults__")
-    held = _is_alike(_contents(ours), _contents(theirs), depth + 1)
-    return held and all(getattr(ours, name) == getattr(theirs, name) for name in names)
+    return _is_alike(_held(ours), _held(theirs), depth + 1)
 
 
-def _contents(function: Any) -> tuple[object, ...]:
-    """Return what is in the closure of a function; of an empty cell, nothing."""
-    return tuple(getattr(cell, "cell_contents", _MISSING) for cell in function.__closure__ or ())
+def _held(function: Any) -> tuple[object, ...]:
+    """Return the contents of a function's closure (of an empty cell, nothing) and its defaults.
+
+    An array among them may not be asked whether it equals another.
+    """
+    cells = (getattr(cell, "cell_contents", _MISSING) for cell in function.__closure__ or ())
+    named = tuple(sorted((function.__kwdefaults__ or {}).items()))
+    return (*cells, function.__defaults__, named)
 
 
 def _function(value: object) -> Any:
