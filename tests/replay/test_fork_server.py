@@ -60,7 +60,7 @@ def test_a_child_is_as_one_of_its_own(tmp_path: Path) -> None:
         folder = str(tmp_path / "a")
         expected = {
             "name": "__main__", "main": True, "cwd": folder, "path": folder,
-            "argv": ["-m", "program"], "seed": "1", "torch": True, "inductor": False, "threads": 1,
+            "argv": ["-m", "program"], "seed": "1", "torch": True, "inductor": True, "threads": 1,
         }  # fmt: skip
         assert {key: seen[key] for key in expected} == expected
 

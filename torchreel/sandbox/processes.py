@@ -7,6 +7,7 @@ by the children of replay and minifier, and by what watches them. Nothing torch.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -14,6 +15,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 # Of <linux/prctl.h>: PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER.
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -73,6 +75,19 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:  # which ended before the kernel was told
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def exit_quickly() -> NoReturn:
+    """End this process with status 0, and leave its memory to the kernel.
+
+    What Python does at the end is done (`atexit`, buffers), but for taking all modules apart: with
+    torch that costs 1.6 s of a processor, which is most of what the replay of a small frame takes.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 def adopt_orphans() -> None:

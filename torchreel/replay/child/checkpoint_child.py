@@ -27,7 +27,7 @@ from torchreel.errors import TorchreelError, UnsupportedError, UsageError
 from torchreel.recorder.event_log.failures import Stopped
 from torchreel.recorder.event_log.spans import Mark
 from torchreel.replay.child.stopping.hang import ending_when_hung
-from torchreel.sandbox.processes import follow_parent
+from torchreel.sandbox.processes import exit_quickly, follow_parent
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import REPEATED_BACKWARD
 
@@ -348,3 +348,4 @@ def parse(data: Mapping[str, Any]) -> Report:
 
 if __name__ == "__main__":
     main()
+    exit_quickly()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from torchreel.errors import TorchreelError, UnsupportedError
 from torchreel.replay.child.frames import patches
 from torchreel.replay.child.stopping.hang import ending_when_hung
-from torchreel.sandbox.processes import follow_parent
+from torchreel.sandbox.processes import exit_quickly, follow_parent
 
 if TYPE_CHECKING:
     from torchreel.replay.child.frames.bundles import LoadedFrame
@@ -391,3 +391,4 @@ def parse(data: Mapping[str, Any]) -> FrameReport:
 
 if __name__ == "__main__":
     main()
+    exit_quickly()

@@ -205,16 +205,20 @@ def _import(program: str) -> None:
     import torchreel.recorder.session
     import torchreel.replay.child.restore
     import torchreel.replay.imposed.facts
-    import torchreel.replay.imposed.torch_machine  # noqa: F401
+    import torchreel.replay.imposed.torch_machine
     from torchreel import sandbox
     from torchreel.torch_compat import configs
     from torchreel.torch_compat.operators import dispatcher
 
     sandbox.prepare()
     configs.config_modules()  # imports them
-    # A frame's child may do without Inductor.
-    if program == "torchreel.replay.child.checkpoint_child":
-        dispatcher.register_operators()
+    dispatcher.register_operators()
+    if program == "torchreel.replay.child.frame_child":
+        import torchreel.replay.child.frames.bundles
+        import torchreel.replay.child.frames.tracing  # noqa: F401
+        from torchreel.replay import dynamo_names
+
+        dynamo_names.registered_backends()  # imports them
 
 
 def _become(program: str, folder: str) -> NoReturn:
