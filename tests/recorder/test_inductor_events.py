@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch._inductor import config, cpp_builder
+from torch._inductor import config, cpp_builder, cpu_vec_isa
 from torch._inductor.exc import CppCompileError
 
 from tests.recorder.conftest import Record, RecordedLog
@@ -84,6 +84,7 @@ def test_fusions_and_refusals_with_their_reason(record: Record) -> None:
     def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (x @ w).relu().sum(-1), x.sin().cumsum(0) + x.t().exp().t(), x * 2
 
+    cpu_vec_isa.pick_vec_isa()  # asks the compiler once in a process, and keeps what it said
     with pytest.MonkeyPatch.context() as patch:
         # What is fused is decided when the compiler is about to be called.
         patch.setattr(cpp_builder, "_run_compile_cmd", _refuse)
