@@ -4,7 +4,7 @@ import torch
 
 from tests.recorder.conftest import Record
 from torchreel.analysis.skipped import verb_of, why_skipped
-from torchreel.analysis.why import causes
+from torchreel.analysis.why import grouped_causes
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.store import queries
 from torchreel.store.documents.jsontypes import canonical_json, parse_json
@@ -94,7 +94,7 @@ def test_a_frame_at_the_recompile_limit_is_left_to_python(record: Record) -> Non
     assert why_skipped(log.store, last) == "recompile_limit (2) reached"
     assert verb_of(log.store, last) == "why-recompile"
     (recording,) = queries.recordings(log.store)
-    assert str(causes.counts(log.store, recording)) == "2 recompiles for 1 cause"
+    assert str(grouped_causes.counts(log.store, recording)) == "2 recompiles for 1 cause"
 
 
 def test_a_failure_while_dynamo_traces_has_no_graph(record: Record) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchreel.analysis import skipped
-from torchreel.analysis.why import causes
+from torchreel.analysis.why import grouped_causes
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.records import Compile, Failure, Graph, Recording, Stage
@@ -49,7 +49,7 @@ class RecordingPage:
     """The reason why a frame was left to Python."""
     lost: Mapping[int, int]
     """The number of things that were left out, by recording."""
-    causes: Mapping[int, causes.Counts]
+    causes: Mapping[int, grouped_causes.Counts]
     """Recompiles and graph breaks, by recording."""
 
     @property
@@ -97,5 +97,5 @@ def _listing(
         stages=queries.open_stages(store, unexplained),
         skipped=skipped.reasons(store, [row for row in compiles if row.status == "skipped"]),
         lost=queries.lost_counts(store, numbers),
-        causes=causes.counts_by_recording(store, by_recording),
+        causes=grouped_causes.counts_by_recording(store, by_recording),
     )  # fmt: skip

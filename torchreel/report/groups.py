@@ -11,7 +11,7 @@ from itertools import chain
 
 from torchreel.analysis.event_log import CompileEventLog, users_line
 from torchreel.analysis.lowered import failing_node
-from torchreel.analysis.why import causes
+from torchreel.analysis.why import grouped_causes
 from torchreel.analysis.why.frames import shortened, why_graph_break
 from torchreel.events.frames import CacheMiss, GraphBreak, Restart
 from torchreel.report.compiles.exports import EXPORT, raised_line
@@ -147,7 +147,7 @@ def _key(event: Event, names: Mapping[int, str], facts: RecordingFacts) -> tuple
     """Return a key that is equal for two events of one cause; () for an event that has none."""
     if isinstance(event.fields, Restart):
         return "restart", event.fields.type, shortened(event.fields.reason or "")
-    return causes.key(event, names.get(event.compile_id or 0, ""), facts.line(event))
+    return grouped_causes.key(event, names.get(event.compile_id or 0, ""), facts.line(event))
 
 
 def last_text(key: tuple[Json, ...]) -> str:

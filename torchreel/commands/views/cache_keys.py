@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from torchreel.analysis.cache_keys import CacheStory, FactorDifference, why_cache
+from torchreel.analysis.why.cache_keys import CacheStory, FactorDifference, why_cache
 from torchreel.commands.rendering import listing, lost, streams
 from torchreel.commands.rendering.text import count, shortened
 from torchreel.replay.compare.unified import parting

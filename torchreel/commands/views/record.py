@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from shlex import quote
 
-from torchreel.analysis.why import causes
+from torchreel.analysis.why import grouped_causes
 from torchreel.commands.rendering import streams
 from torchreel.commands.rendering.text import count
 from torchreel.recorder.failing_open import fail_open
@@ -93,7 +93,7 @@ def report(target: str, known: int, notes: list[str], status: int = 0) -> list[s
 
 def _again(store: Store, new: list[Recording]) -> str:
     """Return a few words on recompiles and graph breaks."""
-    counts = sum((causes.counts(store, row) for row in new), causes.Counts())
+    counts = sum((grouped_causes.counts(store, row) for row in new), grouped_causes.Counts())
     return f"; {counts}" if str(counts) else ""
 
 
@@ -147,7 +147,7 @@ def _print_next(store: Store, new: list[Recording]) -> None:
             streams.next_command("torchreel", "show", f"{store.target}#{failing.place}")
             return
     for row in reversed(new):
-        verbs = causes.counts(store, row).verbs
+        verbs = grouped_causes.counts(store, row).verbs
         if verbs:
             streams.next_command("torchreel", verbs[0], f"{store.target}#{row.id}")
             return

@@ -5,12 +5,12 @@ Lives here: a story as lines and as JSON.  Not here: what happened (`torchreel.a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from torchreel.analysis.event_log import texts
-from torchreel.analysis.why import causes
+from torchreel.analysis.why import grouped_causes
 from torchreel.analysis.why import questions as history
 from torchreel.analysis.why.frames import shortened
 from torchreel.analysis.why.steps import Step, Story
@@ -79,10 +79,12 @@ _EVENTS = {history.RECOMPILE: "recompile", history.GRAPH_BREAK: "graph break"}
 
 def _print_causes(topic: str, stories: Sequence[Story]) -> None:
     """Print a line for each cause in a whole recording, and what torch advises about it."""
-    found = causes.grouped(stories)
+    found = grouped_causes.grouped(stories)
     raised = [cause for cause in found if _has_raised(cause.newest)]
     counted = [story for story in stories if not _has_raised(story)]
-    events = {causes.compile_of(story) for story in counted} if topic == _RECOMPILE else counted
+    events: Collection[object] = counted
+    if topic == _RECOMPILE:
+        events = {grouped_causes.compile_of(story) for story in counted}
     also = f", and {len(stories) - len(counted)} that raised" if raised else ""
     streams.result(
         f"{count(len(events), _EVENTS[topic])} for {count(len(found) - len(raised), 'cause')}{also}"
@@ -102,13 +104,13 @@ def _print_causes(topic: str, stories: Sequence[Story]) -> None:
 
 
 def _has_raised(story: Story) -> bool:
-    return story.facts.get("outcome") == causes.RAISED
+    return story.facts.get("outcome") == grouped_causes.RAISED
 
 
 _RECOMPILE = history.RECOMPILE
 
 
-def _what(cause: causes.Cause) -> str:
+def _what(cause: grouped_causes.Cause) -> str:
     """Return the function and the guard that failed, or what Dynamo could not trace."""
     facts = cause.newest.facts
     if "guards" not in facts:
@@ -129,7 +131,8 @@ def _print_stories(stories: Sequence[Story], topic: str | None) -> None:
     """Print each story; of a compile, what failed in several entries for one cause once."""
     shown = stories
     if topic == _RECOMPILE:
-        shown = [cause.stories[0] for cause in causes.grouped(stories)]  # the newest entry is first
+        # The newest entry is first.
+        shown = [cause.stories[0] for cause in grouped_causes.grouped(stories)]
     for number, story in enumerate(shown):
         if number:
             streams.result()
@@ -180,7 +183,7 @@ def _print_next(address: Address, topic: str | None, stories: Sequence[Story]) -
     if not steps:
         streams.next_command("torchreel", "show", address)
     elif topic in _EVENTS and address.compile is None and len(stories) > 1:
-        streams.next_command("torchreel", "why", causes.compile_of(stories[-1]), topic)
+        streams.next_command("torchreel", "why", grouped_causes.compile_of(stories[-1]), topic)
     elif topic == history.RECOMPILE:
         streams.next_command("torchreel", "guards", stories[-1].facts["entry"])
     elif topic == history.GRAPH_BREAK:

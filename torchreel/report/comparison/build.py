@@ -1,7 +1,7 @@
 """From two addresses to the document of their comparison.
 
 Lives here: the rows of the listing, and whose details have room.  Not here: what is compared
-(`torchreel.analysis.diff`, `torchreel.analysis.cache_keys`), nor texts side by side (`texts`).
+(`torchreel.analysis.diff`, `torchreel.analysis.why.cache_keys`), nor texts side by side (`texts`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TypeVar
 
 import msgspec
 
-from torchreel.analysis.cache_keys import why_cache
 from torchreel.analysis.diff import CompileDiff, DiffReport, LayerDiff, LayerDifference, diff
 from torchreel.analysis.diff.report import DiffSide, place
 from torchreel.analysis.diff.text import parting_lines, parting_texts
 from torchreel.analysis.durations import compile_ns
+from torchreel.analysis.why.cache_keys import why_cache
 from torchreel.errors import DamagedStore, TorchreelError, UnsupportedError
 from torchreel.report.comparison.document import (
     ComparedEnvironment,

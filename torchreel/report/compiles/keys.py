@@ -1,15 +1,15 @@
 """Lookups in torch's caches, each beside the nearest other one, as parts of the document.
 
 Lives here: which lookups a compile's are held against.  Not here: what a key is made of, and which
-is nearest (`torchreel.analysis.cache_keys`).
+is nearest (`torchreel.analysis.why.cache_keys`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchreel.analysis.cache_keys import CacheStory, KeyLookup, lookups, stories_beside
 from torchreel.analysis.event_log import CompileEventLog
+from torchreel.analysis.why.cache_keys import CacheStory, KeyLookup, lookups, stories_beside
 from torchreel.report.document import ComparedFactor, ComparedKey
 from torchreel.store import Store
 from torchreel.store.records import Compile
@@ -44,7 +44,7 @@ class KeyReader:
 
 
 def key_of(story: CacheStory) -> ComparedKey:
-    """Return a story of `torchreel.analysis.cache_keys`, as the document has it."""
+    """Return a story of `torchreel.analysis.why.cache_keys`, as the document has it."""
     lookup, nearest = story.lookup, story.nearest
     factors = [
         ComparedFactor(found.name, _cut(found.one), _cut(found.other))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from torchreel.analysis.durations import compile_ns
 from torchreel.analysis.event_log import is_library, users_line
-from torchreel.analysis.why.causes import is_break
+from torchreel.analysis.why.grouped_causes import is_break
 from torchreel.events.frames import CacheMiss, FrameStart, GraphBreak, Restart
 from torchreel.events.guards import Guard
 from torchreel.events.nondeterminism import CacheOutcome
