@@ -1,10 +1,10 @@
-"""Reductions with 1 to 64 workers: the same result, the speed-up, the runs in vain (ten minutes).
+"""Reductions with 1 to 64 workers: the same result, the speed-up, the runs in vain (half an hour).
 
     python -m benchmarks.parallel [--workers N]... [--sleep SECONDS] [--where] [MODEL]...
 
 The graphs of real models, as Dynamo makes them, with a planted bug that shows where some of their
-calls come one after the other; half of the rows need few calls, half many, which are refused one
-by one. The workers run in a simulated clock, where a run takes a second, or one to three; with
+calls come one after the other; some rows need few calls, others many, which are refused one by
+one. The workers run in a simulated clock, where a run takes a second, or one to three; with
 `--sleep`, in threads that sleep as long as given, so that the search has to keep up with them.
 
 `chain` is how much faster any number of workers could be that wait for each candidate that is
@@ -40,8 +40,8 @@ from torchreel.minifier.search.likelihood import Likelihood
 from torchreel.minifier.search.search import Search
 
 _REDUCTIONS = [
-    ("gpt2-2", 4), ("gpt2-2", 30), ("t5", 8), ("t5", 40), ("bert", 6), ("bert", 24),
-    ("experts", 10), ("mlp", 12),
+    ("gpt2-2", 4), ("gpt2-2", 30), ("gpt2-2", 60), ("t5", 8), ("t5", 40), ("t5", 70),
+    ("bert", 6), ("bert", 24), ("bert", 40), ("experts", 10), ("mlp", 12),
 ]  # fmt: skip
 
 
