@@ -24,7 +24,7 @@ EXAMPLES = {
     "Bearer ": "@aB3dE5fG", "Basic ": "@aB3dE5fG", "curl ": "@-u bob:aB3d https",
     "mysql": "@ -paB3d", "Digest ": "@username=aB3d, realm=x", "://": "db@bob:aB3d@host",
     "hooks.slack.com/": f"https://@{SIXTEEN}", "/api/webhooks/": f"https://x.y@7/{SIXTEEN}",
-    "-Signature=": "?X-Amz@aB3dE5", "sig=": "?@aB3dE5", "key=": "?@aB3dE5",
+    "Signature=": "?X-Amz@aB3dE5", "sig=": "?@aB3dE5", "key=": "?@aB3dE5",
     "pin=": "@4711", "pin:": "@4711", "pin ": "PIN is 4711",
     "-----BEGIN ": f"@PRIVATE KEY-----{FORTY}", "-----BEGIN PGP MESSAGE": f"@-----{FORTY}",
 }  # fmt: skip

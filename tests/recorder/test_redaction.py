@@ -320,6 +320,22 @@ def test_a_secret_is_known_in_the_json_that_torch_writes(value: str, how: str) -
             assert "<redacted>" in found
 
 
+def test_a_part_that_is_known_hides_no_form() -> None:
+    """The source has a formatted text, of which a part is what is known then."""
+    redactor = Redactor(Rules(), {})
+    redactor.text('f"Authorization: Digest username=\\"bob\\", response=\\"{zq}\\""')
+    header = 'Authorization: Digest username="bob", response="zqwren7a"'
+    assert redactor.text(header) == "Authorization: Digest <redacted>"
+
+
+@pytest.mark.parametrize(
+    "written", ["zq/wren%207%26a%3C", "zq%2Fwren+7%26a%3C", "zq/wren 7&amp;a&lt;"]
+)
+def test_a_known_secret_is_taken_out_of_addresses_and_pages(written: str) -> None:
+    redactor = Redactor(Rules(), {"MY_PASSWORD": "zq/wren 7&a<"})
+    assert redactor.text(f"GET http://h/?p={written} 403") == "GET http://h/?p=<redacted> 403"
+
+
 @pytest.mark.parametrize(
     "source", ["password = 'it\\'s me' #", 'password = "it\\"s me" #', "password = 'C:\\\\' #"]
 )
@@ -495,6 +511,12 @@ def test_all_takes_out_source_strings_and_directories() -> None:
     )
 
 
+def test_all_takes_a_setting_out_of_the_factors_of_a_key() -> None:
+    factors = ["[" + "a2" * 26 + f"] inductor_config[{name}]" for name in ("regex", "cpp")]
+    found = Redactor(Rules("all"), {}).text(f"{factors[0]}: Zqwren\n{factors[1]}: True")
+    assert found == f"{factors[0]}: <redacted>\n{factors[1]}: True"
+
+
 def test_rules_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="no redaction 'some'"):
         Rules("some")
@@ -639,6 +661,15 @@ def test_what_has_been_redacted_is_not_learned(redactor: Redactor) -> None:
         ("f(api_key=zqwren)", "f(api_key=zqwren)"),
         ("ALTER USER bob PASSWORD 'zqwren'", "ALTER USER bob PASSWORD '<redacted>'"),
         ("Pwd=zqwren;", "Pwd=<redacted>;"),
+        ("'password' => 'zqwren'", "'password' => '<redacted>'"),
+        ("password=>zqwren7", "password=><redacted>"),
+        ("[{'name': 'DB_PASSWORD', 'value': 'zqwren7a'}, {'name': 'HOME', 'value': 'here1234'}]",
+         "[{'name': 'DB_PASSWORD', 'value': '<redacted>'}, {'name': 'HOME', 'value': 'here1234'}]"),
+        ("- name: DB_PASSWORD\n  value: zqwren7a\n- name: HOME\n  value: here1234",
+         "- name: DB_PASSWORD\n  value: <redacted>\n- name: HOME\n  value: here1234"),
+        ("Env(name='API_TOKEN', value='zqwren7a')", "Env(name='API_TOKEN', value='<redacted>')"),
+        ("'{\"password\": \"zqw\\\\\"ren\"}'", "'{\"password\": \"<redacted>\"}'"),
+        ("Signature=zqwren7a, x", "Signature=<redacted>, x"),
         ("credentials = {'bob': 'zqwren', 'token': 'x'}; L['token'] is L['bob']",
          "credentials = {'bob': '<redacted>', 'token': '<redacted>'}; L['token'] is L['bob']"),
         ("['   x = ' 'get_secret(\"zq\", '\n  'y, \"sum\")']",

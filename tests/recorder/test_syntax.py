@@ -176,3 +176,18 @@ def test_a_word_under_key_is_no_secret_in_a_library(file: str, expected: set[str
     exec(compile("def f(key, session_key, password): return key", file, "exec"), scope)
     values = {"key": "attentions", "session_key": "qwren7Zt", "password": "hunter"}
     assert of_frame(scope["f"].__code__, {}, values, ()) == expected
+
+
+def test_what_a_function_of_the_same_source_is_given_for_a_password_is_secret() -> None:
+    """Also an operator, which is called by another name, and a class."""
+    source = (
+        "@torch.library.custom_op('mine::fetch', mutates_args=())\n"
+        "def fetch(x, password: str, n: int): return x\n"
+        "class Client:\n"
+        "    def __init__(self, host, api_key): ...\n"
+        "    def go(self, mode, token): ...\n"
+        "torch.ops.mine.fetch(x, 'zqwren1a', 'plain')\n"
+        "Client('myhost', 'zqwren2a').go('fast', 'zqwren3a')\n"
+        "other('plain', 'zqwren4a')\n"
+    )
+    assert texts(source).secret == {"zqwren1a", "zqwren2a", "zqwren3a"}

@@ -14,8 +14,9 @@ from sqlalchemy import text
 
 from tests.store.processes import PRELUDE, child, run_child
 from tests.store.rows import add_recording
-from torchreel.errors import UsageError
+from torchreel.errors import StoreError, UsageError
 from torchreel.store import Store, queries
+from torchreel.store.database import write_schema
 from torchreel.store.files import sqlite_files
 
 
@@ -244,3 +245,16 @@ def test_a_log_without_a_place_to_index_it_is_read_from_a_copy(
     with Store.open(sent / "run.db") as store:
         assert runs(store) == ["in the log"]
     assert sorted(entry.name for entry in sent.iterdir()) == ["run.db", "run.db-wal"]
+
+
+def test_a_disk_that_is_full_before_the_store_is_whole_leaves_none(tmp_path: Path) -> None:
+    """SQLite says nothing where a log can't be moved into the file as a connection is closed."""
+
+    def half(draft: Path) -> None:
+        write_schema(draft)
+        os.truncate(draft, draft.stat().st_size // 2)
+
+    path = tmp_path / "run.db"
+    with pytest.raises(StoreError, match="the disk is full"):
+        sqlite_files.create(path, half)
+    assert list(tmp_path.iterdir()) == []

@@ -89,8 +89,10 @@ class Losses:
         self._lock = threading.Lock()
         self.version = 0
 
-    def add(self, reason: str, place: str, message: str = "", count: int = 1) -> None:
-        """Count a loss; the first of its kind is logged."""
+    def add(
+        self, reason: str, place: str, message: str = "", count: int = 1, *, follows: bool = False
+    ) -> None:
+        """Count a loss; the first of its kind is logged, unless it `follows` from one that was."""
         with self._lock:
             self.version += 1
             loss = self._by_key.get((reason, place))
@@ -98,7 +100,9 @@ class Losses:
                 loss.count += count
                 return
             self._by_key[reason, place] = Loss(count, message[:_MESSAGE_LIMIT])
-        announce(f"torchreel lost something at {place} ({reason}: {message[:200]})")
+        if not follows:
+            why = f"{reason}: {message[:200]}" if message else reason
+            announce(f"torchreel lost something at {place} ({why})")
 
     def snapshot(self) -> list[tuple[str, str, int, str]]:
         """Return every loss as (reason, place, count, message)."""

@@ -176,7 +176,8 @@ class EventLog:
     def append(self, operation: Operation) -> None:
         """Put a row in the event log; never blocks."""
         if self.off or len(self._queue) > _MOST_OPERATIONS:
-            losses.add("recording switched off" if self.off else "buffer full", "event log")
+            reason = "recording switched off" if self.off else "buffer full"
+            losses.add(reason, "event log", follows=self.off)
             return
         self._queue.append(operation)
         if self._thread is None:
@@ -188,7 +189,8 @@ class EventLog:
         Nothing wakes the writer for it: events wait for a commit, or until they fill a page.
         """
         if self.off or len(self._events) > _MOST_OPERATIONS:
-            losses.add("recording switched off" if self.off else "buffer full", "event log")
+            reason = "recording switched off" if self.off else "buffer full"
+            losses.add(reason, "event log", follows=self.off)
             return
         self._events.append(event)
         if self._thread is None:
@@ -215,7 +217,7 @@ class EventLog:
         if not self.off and marker.reached.wait(limit) and not self.off:
             self._committed = True
             return True
-        losses.add("not committed in time", place)
+        losses.add("not committed in time", place, follows=self.off)
         self.off = self.off or not self._committed
         return False
 

@@ -99,6 +99,7 @@ def _literal(text: bytes, found: re.Match[bytes], word: bytes) -> Literal | None
     end = _CONTENT[quote].match(text, inner).end()  # type: ignore[union-attr]
     if quote == b"'":
         end = _beyond_apostrophes(text, end)
+    end = _beyond_doubled(text, inner, end, quote)
     closed = text.startswith(quote, end)
     return Literal(start, end + len(quote) if closed else end, inner, end)
 
@@ -123,6 +124,19 @@ def _beyond_apostrophes(text: bytes, end: int) -> int:
             return end
         end = _CONTENT[b"'"].match(text, end + 1).end()  # type: ignore[union-attr]
     return first
+
+
+def _beyond_doubled(text: bytes, inner: int, end: int, quote: bytes) -> int:
+    """Return the end of a string whose text was escaped once more: `{"a": "x\\\\"y"}` by `repr`.
+
+    A quote that ends one stands behind no backslash there, or before no letter.
+    """
+    first = end
+    while end > inner and text[end - 1 : end] == b"\\" and text.startswith(quote, end):
+        if _LETTER.match(text, end + len(quote)) is None:
+            return end
+        end = _CONTENT[quote].match(text, end + len(quote)).end()  # type: ignore[union-attr]
+    return end if text.startswith(quote, end) else first
 
 
 def _escaped(text: bytes, inner: int, quote: bytes) -> tuple[int, int, int]:

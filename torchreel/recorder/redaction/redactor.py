@@ -308,7 +308,6 @@ class Redactor:
         text = self._own(text)
         if self.is_strict:
             text = self.strict.without_constants(text)
-        text = self._known.removed_from(text)
         if places is None or text is not before:
             places = self._words.places(text)
         known = {
@@ -320,7 +319,9 @@ class Redactor:
             set(tokens.spans(text, places)),
             set(tokens.found_by_context(text, places)),
         )
-        found = known.union(formed, by_context, _values(text, places))
+        # Not one after the other: without a part that is known, the rest has another form.
+        learnt = set(self._known.spans(text))
+        found = known.union(formed, by_context, learnt, _values(text, places))
         if not found:
             return text
         learned = [self._learn(value) for value in _joined(text, known)]

@@ -34,6 +34,11 @@ _STACKS = lazy(
     rb"(?<=tangent_source_stack_traces=\[)"
     rb"(?:None|'(?:[^'\\\n]|\\.)*+'|\"(?:[^\"\\\n]|\\.)*+\"|[\s,])++(?=\])"
 )
+# A factor of a key of Inductor's cache: `[digest] inductor_config[name]: value`.
+_SETTING = lazy(
+    rb"(?m)^(?P<head>\[\w{20,64}\] [\w.]{0,40}config\[[^\]\n]{1,200}\]: )"
+    rb"(?!(?:None|True|False)$)[^\n]+"
+)
 _LEFT_OUT = (
     (b"# File: ", _COMMENTS), (b"# No stack", _COMMENTS),
     (b"tangent_source_stack_traces", _STACKS),
@@ -70,6 +75,8 @@ def text(data: bytes, *, generated: bool = False, numbers: bool = True) -> bytes
     """Return a text without strings, numbers, lines of source and directories."""
     if not _HAS_LITERAL.search(data):
         return data
+    if b"config[" in data:
+        data = _SETTING.sub(rb"\g<head>" + REDACTED, data)
     if b"File " in data:
         data = _SOURCE_LINES.sub(rb"\g<head>", data)
     for anchor, pattern in _LEFT_OUT:

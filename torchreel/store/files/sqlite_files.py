@@ -203,6 +203,7 @@ def create(path: Path, write_schema: Callable[[Path], None]) -> None:
     try:
         _prepare(draft)
         write_schema(draft)
+        _check_draft(draft, path)
         _put_in_place(draft, path)
     except (OSError, sqlite3.Error) as error:
         raise _not_created(path, error) from error
@@ -212,11 +213,23 @@ def create(path: Path, write_schema: Callable[[Path], None]) -> None:
                 os.unlink(f"{draft}{suffix}")
 
 
+def _check_draft(draft: Path, path: Path) -> None:
+    """Refuse a draft that is not whole: of a full disk, closing a connection says nothing."""
+    log = _beside(draft, "-wal")
+    whole = not log.exists() or log.stat().st_size == 0
+    try:
+        _check_length(draft, _read_header(draft))
+    except DamagedStore:
+        whole = False
+    if not whole:
+        raise OSError(errno.ENOSPC, "the log could not be moved into the file", str(path))
+
+
 def _not_created(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if full or getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
         return StoreError(f"{path} can't be created: the disk is full.")
-    return LockedStore(f"{path} can't be created: {getattr(error, 'strerror', error)}.")
+    return LockedStore(f"{path} can't be created: {getattr(error, 'strerror', None) or error}.")
 
 
 def _prepare(draft: Path) -> None:

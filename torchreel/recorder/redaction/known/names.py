@@ -39,7 +39,7 @@ _REST = rb"(?P<rest>[\w-]{0,40}+)(?:\\*['\"])?[\])]?"
 _ITEM = rb"(?:\[[\w\\'\"-]{1,40}\]){0,3}"
 _TYPE = rb"(?P<type>:\s?[\w.\[\]| ,]{1,40}?(?=\s?=))?"
 _SIGN = (
-    rb"(?:[ \t]{0,4}(?P<sign>[:!=]?={1,2}|=>|:|%3[Dd])|[ \t]+(?P<is>is(?: not)?|in))\s{0,4}"
+    rb"(?:[ \t]{0,4}(?P<sign>[=-]>|[:!=]?={1,2}|:|%3[Dd])|[ \t]+(?P<is>is(?: not)?|in))\s{0,4}"
     rb"(?:[|>][-+]?[ \t]*\n\s{1,20}|\s{0,80}case[ \t]+)?"  # a block of YAML, a pattern
 )
 _CALL = rb"(?P<call>(?:[\w.]{0,60}\()?)"
@@ -47,6 +47,8 @@ _SIGNED = _REST + _ITEM + _TYPE + _SIGN + _CALL
 _BLANK = _REST + rb"[ \t]+(?=[^\s-])"
 # The name as a string, and the value as the next one: an option of a command, a pair, a default.
 _NEXT = rb"[\w-]{0,40}+\\*['\"]\s{0,3},\s{0,3}(?:default\s?=\s?)?"
+# A pair that says which is which: `{"name": "DB_PASSWORD", "value": "x"}`.
+_PAIRED = rb"[\w-]{0,40}+(?:\\*['\"])?[\s,]{1,40}\\*['\"]?(?i:value|val)\\*['\"]?\s?[:=]\s?"
 # The value goes into a text with the name, or into a container of that name.
 _FORMATTED = rb"[^'\"\n]{0,40}(?:%[sr]|\{\})[^'\"\n]{0,40}\\*['\"]\s{0,3}[,%]\s{0,3}\(?"
 _CONTAINER = rb"[\w-]{0,40}\.(?:set|add|put|update|append)\("
@@ -117,6 +119,7 @@ def _values(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
         yield from _of_option(text, at, behind, word)
         yield from _said(text, behind, word)
         yield from _tagged(text, at, behind, word)
+        yield from _paired(text, behind, word)
     compared = _compiled(_COMPARED).search(text, max(0, at - 72), at)
     if compared is not None and not (b"in" in compared[0][:8] and _is_count(text, at, word)):
         yield from _ending(text, compared.start())
@@ -315,6 +318,18 @@ def _tagged(text: bytes, at: int, behind: int, word: bytes) -> Iterator[tuple[in
         found = _compiled(_TAGGED).match(text, behind)
         if found is not None and (not _is_count(text, at, word) or len(found["value"]) >= 8):
             yield found.span("value")
+
+
+def _paired(text: bytes, behind: int, word: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the value that stands beside the name, under a name of its own."""
+    between = _compiled(_PAIRED).match(text, behind)
+    if between is None:
+        return
+    literal = literal_at(text, between.end())
+    if literal is None or literal.is_number:
+        yield from _bare(text, between.end(), word, b":")
+    else:
+        yield from _strings(text, literal)
 
 
 def _ending(text: bytes, quote: int) -> Iterator[tuple[int, int]]:

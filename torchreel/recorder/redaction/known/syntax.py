@@ -57,12 +57,13 @@ def texts(source: str) -> Texts:
     if tree is None:
         return found
     lines = source.encode("utf-8", "surrogatepass").splitlines(keepends=True)
+    parameters = _parameters(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
             found.others.add(_text(node))
         rule = _RULES.get(type(node))
         with suppress(RecursionError):  # of a sum of a thousand terms, which are no secret's
-            for one in rule(node) if rule is not None else ():
+            for one in (*(rule(node) if rule is not None else ()), *_given(node, parameters)):
                 spelled = _spelled(one.node, lines)
                 secret = (text for text in spelled if name_strength.is_value(text, one.strength))
                 found.secret.update(secret)
@@ -177,6 +178,38 @@ def _through(call: ast.Call, strength: Strength) -> Iterator[_Found]:
 def _callee(call: ast.Call) -> str:
     """Return the last part of the name of the called function."""
     return str(getattr(call.func, "attr", None) or getattr(call.func, "id", ""))
+
+
+# -- what a function of the same source is given -------------------------------------------------
+
+
+def _parameters(tree: ast.Module) -> Mapping[str, Sequence[Strength]]:
+    """Return the grades of the positional parameters of each function that has a telling one.
+
+    A class has those of its constructor.  A method is called without its first.
+    """
+    found: dict[str, Sequence[Strength]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                    found[node.name] = _grades(method)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found[node.name] = _grades(node)
+    return {name: grades for name, grades in found.items() if any(grades)}
+
+
+def _grades(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Sequence[Strength]:
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    return [name_strength.strength(name) for name in names]
+
+
+def _given(node: ast.AST, parameters: Mapping[str, Sequence[Strength]]) -> Iterator[_Found]:
+    """Yield what a call gives to telling parameters: `fetch("x")` of `def fetch(password)`."""
+    if isinstance(node, ast.Call):
+        for argument, strength in zip(node.args, parameters.get(_callee(node), ()), strict=False):
+            yield from _values(argument, strength)
 
 
 # -- rules, by the type of a node ---------------------------------------------------------------

@@ -39,11 +39,12 @@ _OWN: tuple[tuple[str, bytes], ...] = (
     ("Basic ", rb"Basic +((?=\S*[\d=])[A-Za-z0-9+/]{8,}=*)"),
     ("curl ", rb"curl [^\n]{0,200}?(?:-u|--user)[ =]?['\"]?([^\s'\":]+:[^\s'\"]{3,})"),
     ("mysql", rb"mysql\w*[^\n]{0,200}? -p([^\s'\"-][^\s'\"]{3,})"),
-    ("Digest ", rb"Digest +(username=[^\n]{12,})"),
-    ("://", rb"://([^/\s:@'\"\\]*:[^/\s@'\"\\]+|[\w.-]{16,})(?=@)"),
+    ("Digest ", rb"Digest +((?:\w{1,20}=(?:\\*['\"][^'\"\n]{0,400}?\\*['\"]|[\w./-]{1,400})"
+                rb"(?:, ?)?){2,20})"),
+    ("://", rb"://([^/\s:@'\"\\]*:[^/\s@'\"\\]+|[\w.-]{16,}|(?=[A-Za-z.-]*\d)[\w.-]{10,})(?=@)"),
     ("hooks.slack.com/", rb"hooks\.slack\.com/([\w/-]{12,})"),
     ("/api/webhooks/", rb"/api/webhooks/(\d+/[\w-]{12,})"),
-    ("-Signature=", rb"-Signature=([\w%+/-]{6,})"), ("sig=", rb"(?<=[?&])sig=([\w%+/-]{6,})"),
+    ("Signature=", rb"Signature=['\"]?([\w%+/=-]{6,})"), ("sig=", rb"(?<=[?&])sig=([\w%+/-]{6,})"),
     ("key=", rb"(?<=[?&])key=([\w%+/-]{6,})"),
     ("pin=", rb"[pP][iI][nN]=['\"]?(\d{4,12})\b"), ("pin:", rb"[pP][iI][nN]: ?['\"]?(\d{4,12})\b"),
     ("pin ", rb"PIN (?:is |was |code )?['\"]?(\d{4,12})\b"),
@@ -51,7 +52,7 @@ _OWN: tuple[tuple[str, bytes], ...] = (
                     rb"(?s:.*?)(?:-----END [A-Z ]*KEY(?: BLOCK)?-{5}|\Z)"),
     ("-----BEGIN PGP MESSAGE", rb"-----BEGIN PGP MESSAGE(?s:.*?)(?:-----END PGP MESSAGE-{5}|\Z)"),
 )  # fmt: skip
-_INSIDE = frozenset({b":aa", b"://", b"-signature=", b"hooks.slack.com/", b"/api/webhooks/"})
+_INSIDE = frozenset({b":aa", b"://", b"signature=", b"hooks.slack.com/", b"/api/webhooks/"})
 """Words that may follow a letter."""
 
 

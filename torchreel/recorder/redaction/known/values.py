@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from ahocorasick_rs import MATCHKIND_LEFTMOST_LONGEST, BytesAhoCorasick, Implementation
 
@@ -122,10 +122,14 @@ class KnownValues:
         """Return the positions where known values may begin in a JSON document."""
         return [start for start, _ in self._found(data, _may_be_there)]
 
+    def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Yield where they stand in a text."""
+        return self._found(data, _is_there)
+
     def removed_from(self, data: bytes) -> bytes:
         """Return a text without them."""
         parts, position = [], 0
-        for start, end in self._found(data, _is_there):
+        for start, end in self.spans(data):
             parts += [data[position:start], REDACTED]
             position = end
         return b"".join([*parts, data[position:]]) if parts else data
@@ -218,13 +222,22 @@ def written(plain: str) -> set[str]:
 
 
 def _encoded(plain: str) -> Iterator[bytes]:
-    """Yield a text in hex, in an address, and in base64 but for the ends that others share."""
+    """Yield a text in hex, in an address or a page, and in base64 but for the ends that others
+    share.
+    """
     data = plain.encode("utf-8", "surrogatepass")
-    yield from (data.hex().encode(), quote(data, safe="").encode())
+    yield from (data.hex().encode(), plain.translate(_IN_HTML).encode("utf-8", "surrogatepass"))
+    yield from (quote(data, safe=safe).encode() for safe in ("", "/"))
+    yield quote_plus(data).encode()
     for before in range(3):
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             whole = encode(b"x" * before + data)
             yield whole[4 if before else 0 : len(whole) - 4]
+
+
+_IN_HTML = str.maketrans({
+    "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;",
+})  # fmt: skip
 
 
 def _in_json(text: str) -> set[str]:
