@@ -57,8 +57,9 @@ def texts(source: str) -> Texts:
     if tree is None:
         return found
     lines = source.encode("utf-8", "surrogatepass").splitlines(keepends=True)
-    parameters = _parameters(tree)
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    parameters = _parameters(nodes)
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
             found.others.add(_text(node))
         rule = _RULES.get(type(node))
@@ -183,13 +184,13 @@ def _callee(call: ast.Call) -> str:
 # -- what a function of the same source is given -------------------------------------------------
 
 
-def _parameters(tree: ast.Module) -> Mapping[str, Sequence[Strength]]:
+def _parameters(nodes: Sequence[ast.AST]) -> Mapping[str, Sequence[Strength]]:
     """Return the grades of the positional parameters of each function that has a telling one.
 
     A class has those of its constructor.  A method is called without its first.
     """
     found: dict[str, Sequence[Strength]] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             for method in node.body:
                 if isinstance(method, ast.FunctionDef) and method.name == "__init__":
