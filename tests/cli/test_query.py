@@ -93,3 +93,12 @@ def test_a_huge_text_has_only_its_beginning_in_a_table(run: Run, empty: Path) ->
     result = run("query", empty, huge)
     assert "... and 790000 characters more" in result.out.replace("\n", " ").replace("  ", " ")
     assert len(run("query", empty, huge, "--format", "csv").out) > 800_000
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [("-oo", "-oo"), ("+1.5", "+1.5"), ("-1+cmd|x", "'-1+cmd|x"), ("=A1", "'=A1")],
+)
+def test_a_sign_before_a_word_is_no_formula(run: Run, empty: Path, value: str, cell: str) -> None:
+    result = run("query", empty, f"SELECT '{value}' AS a", "--csv")
+    assert result.out.splitlines() == ["a", cell]

@@ -12,6 +12,7 @@ from enum import Enum
 from torchreel.commands.rendering.streams import add_row, show, table
 from torchreel.errors import UsageError
 from torchreel.escaping.characters import visible
+from torchreel.patterns import lazy_text
 from torchreel.store.documents.jsontypes import Json
 
 Row = Mapping[str, Json]
@@ -68,6 +69,10 @@ def _json(value: Json, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=True).replace("\x7f", "\\u007f")
 
 
+_SIGNED = lazy_text(r"[-+][\w.]+")
+"""A sign and a word, which calls nothing: `-oo`, of the range of a symbol."""
+
+
 def _write_csv(rows: Sequence[Row]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     if rows:
@@ -81,9 +86,8 @@ def _without_formula(value: Json) -> str:
     quote.
     """
     found = _cell(value)
-    return (
-        f"'{found}" if isinstance(value, str) and found.startswith(("=", "+", "-", "@")) else found
-    )
+    is_formula = isinstance(value, str) and found.startswith(("=", "+", "-", "@"))
+    return f"'{found}" if is_formula and not _SIGNED.fullmatch(found) else found
 
 
 def _write_table(rows: Sequence[Row]) -> None:
