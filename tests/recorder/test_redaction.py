@@ -328,6 +328,11 @@ def test_a_part_that_is_known_hides_no_form() -> None:
     assert redactor.text(header) == "Authorization: Digest <redacted>"
 
 
+def test_a_secret_right_before_another_does_not_hide_it() -> None:
+    redactor = Redactor(Rules(), {"API_TOKEN": "zqwren7a"})
+    assert redactor.text("for zqwren7atensor([7.5, 8.5])") == "for <redacted>tensor(<redacted>)"
+
+
 @pytest.mark.parametrize(
     "written", ["zq/wren%207%26a%3C", "zq%2Fwren+7%26a%3C", "zq/wren 7&amp;a&lt;"]
 )

@@ -310,42 +310,43 @@ class Redactor:
             text = self.strict.without_constants(text)
         if places is None or text is not before:
             places = self._words.places(text)
-        known = {
+        found = self._found(text, places)
+        if not found:
+            return text
+        # Once more: a secret that stood right before another, or within its name, hides it.
+        text = _without(text, found)
+        return _without(text, self._found(text, self._words.places(text)))
+
+    def _found(self, text: bytes, places: Sequence[tuple[int, bytes]]) -> set[tuple[int, int]]:
+        """Return the spans of secrets in a text, and learn those that have a name.
+
+        What is known is not taken out before: without a part, the rest has another form.
+        """
+        named = {
             (start, end)
             for start, end in (*names.spans(text, places), *_random(text))
             if not self._is_cleared(text[start:end])
         }
-        formed, by_context = (
-            set(tokens.spans(text, places)),
-            set(tokens.found_by_context(text, places)),
-        )
-        # Not one after the other: without a part that is known, the rest has another form.
-        learnt = set(self._known.spans(text))
-        found = known.union(formed, by_context, learnt, _values(text, places))
-        if not found:
-            return text
-        learned = [self._learn(value) for value in _joined(text, known)]
-        learned += [self._learn(text[start:end]) for start, end in by_context]
-        text = _without(text, found)
-        return self._known.removed_from(text) if any(learned) else text
+        by_context = set(tokens.found_by_context(text, places))
+        for value in _joined(text, named):
+            self._learn(value)
+        for start, end in by_context:
+            self._learn(text[start:end])
+        formed = (*tokens.spans(text, places), *_values(text, places))
+        return named.union(by_context, formed, self._known.spans(text))
 
     def _is_cleared(self, found: bytes) -> bool:
         return self._known.is_cleared(unescaped(found))
 
-    def _learn(self, found: bytes) -> bool:
-        """Learn a value, which may come again without its name; return True if it was new.
-
-        It comes again in bytecode, or in a message.
-        """
+    def _learn(self, found: bytes) -> None:
+        """Learn a value, which may come again without its name: in bytecode, or in a message."""
         value = unescaped(found)
         if name_strength.is_name(value):  # `credentials=("token", "x")`: it is in other places, too
-            return False
+            return
         # Of a formatted string the pieces are what is in the code.
         pieces = _PLACE.split(value) if "{" in value else ()
-        new = max([self._known.add(text.strip()) for text in (value, *pieces)])
-        if new:
+        if max([self._known.add(text.strip()) for text in (value, *pieces)]):
             self._forget_texts()
-        return new
 
 
 def _source(file: str) -> bytes:
