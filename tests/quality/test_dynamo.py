@@ -80,7 +80,7 @@ import dataclasses
 import torch
 @dataclasses.dataclass
 class RegionInput:
-    hidden: object = None
+    hidden: object
 def region():
     return region_input.hidden + 1
 def fn(hidden):
