@@ -14,8 +14,9 @@ import pytest
 from tests.replay.programs import record
 from tests.sandbox.test_processes import ended
 from torchreel.recorder.launch import run_recorded
+from torchreel.recorder.settings import Settings
 from torchreel.replay import replay
-from torchreel.replay.processes.launch import DEFAULT_TIMEOUT
+from torchreel.replay.processes.launch import DEFAULT_TIMEOUT, TIMED_OUT
 from torchreel.store import queries
 from torchreel.store.database import Store
 
@@ -30,6 +31,19 @@ threading.Timer(15, os._exit, [1]).start()
 torch.compile(lambda x: torch.cos(x), backend="planted_ends")(torch.ones(4))
 """
 PROGRAM = "torch.compile(lambda x: x.sin(), backend='aot_eager')(torch.ones(3))"
+SLOW = """
+import os, time
+from torch._dynamo.backends.debugging import eager
+from torch._dynamo.backends.registry import register_backend
+def slow_later(graph, inputs):
+    time.sleep(float(os.environ.get("SLOW_LATER", "0")))
+    return eager(graph, inputs)
+register_backend(slow_later)
+"""
+SLOW_PROGRAM = """
+import torch, slow
+torch.compile(lambda x: x.sin(), backend="slow_later")(torch.ones(3))
+"""
 WARM = """
 import os, sys
 from pathlib import Path
@@ -57,6 +71,25 @@ def test_a_hang_ends_at_the_recorded_limit(tmp_path: Path, monkeypatch: pytest.M
         verdict = replay(store, compile, imports=(PLANTED,))
         assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
         assert time.monotonic() - began < DEFAULT_TIMEOUT / 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ["graph", "frame"])
+def test_a_replay_that_is_too_slow_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    """What it did before its time limit is compared; the rest is not called a difference."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "program.py").write_text(SLOW_PROGRAM)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = [sys.executable, str(tmp_path / "program.py")]
+    settings = Settings(frames="all")
+    assert run_recorded(command, tmp_path / "run.db", settings=settings) == 0
+    monkeypatch.setenv("SLOW_LATER", "600")
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        compile = queries.compiles(store, 1)[0]
+        verdict = replay(store, compile, entry, imports=("slow",), trust=True, timeout=20.0)
+        assert (verdict.verdict, verdict.detail) == ("refused", TIMED_OUT)
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ from torchreel.replay.compare.verdict import (
 )
 from torchreel.replay.imposed import module_state
 from torchreel.replay.options import ReplayOptions
-from torchreel.replay.processes.launch import TOO_LARGE, ChildEnd
+from torchreel.replay.processes.launch import TIMED_OUT, TOO_LARGE, ChildEnd
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile, Failure, FrameBundle
@@ -135,12 +135,19 @@ def judge(
         stand_ins = frozenset(mine.stand_ins)
         question = Question(Point(entry), allow, cut, options.until, _stop(ended), stand_ins)
         outcomes = list(_outcomes((store, group.rows), (other, rows), question))
+        stopped = ended.timed_out and bool(rows) and queries.is_cut(other, rows[-1])
+        stopped = stopped and not any(outcome.failed_alike for outcome in outcomes)
+        if stopped:
+            question = replace(question, unfinished=True)
+            outcomes = list(_outcomes((store, group.rows), (other, rows), question))
         sides = (store, group.last), (other, rows[-1] if rows else None)
         cause = _cause(*sides, outcomes, mine.notes)
         elsewhere = module_state.not_found_again(*sides)
     if options.until and question.stop is None and not options.until.interactive:
         notes.append(f"the replay ended before {options.until}")
     verdict = _conclude(group, rows, outcomes, ended, tuple(notes))
+    if stopped and verdict.verdict == IDENTICAL:
+        return replace(verdict, verdict=REFUSED, detail=TIMED_OUT)
     if verdict.verdict == DIVERGED and bundle is not None and bundle.reason:
         why = f"the frame is not complete, and its replay differs: {bundle.reason}"
         return replace(verdict, verdict=REFUSED, detail=why)
@@ -207,11 +214,11 @@ def _outcomes(
 ) -> Iterator[EventComparison]:
     """Compare attempt by attempt; one that only one side made differs from any."""
     (store, rows), (other, again) = ours, theirs
-    whole = replace(question, stop=None)
+    whole = replace(question, stop=None, unfinished=False)
     for number, (row, replayed) in enumerate(zip(rows, again, strict=False), 1):
         asked = question if number == len(again) else whole
         yield compare(Side(store, row), Side(other, replayed), asked)
-    if question.stop is not None:
+    if question.partial:
         return
     numbers = len(rows), len(again)
     statuses = [(a.status, b.status) for a, b in zip(rows, again, strict=False)]

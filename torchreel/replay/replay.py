@@ -45,7 +45,13 @@ from torchreel.replay.options import (
     target_of,
 )
 from torchreel.replay.processes.fork_server import warm
-from torchreel.replay.processes.launch import DEFAULT_TIMEOUT, TOO_LARGE, ChildEnd, launch
+from torchreel.replay.processes.launch import (
+    DEFAULT_TIMEOUT,
+    TIMED_OUT,
+    TOO_LARGE,
+    ChildEnd,
+    launch,
+)
 from torchreel.replay.what_if import Changes
 from torchreel.store import queries
 from torchreel.store.addressing import is_capture
@@ -167,7 +173,7 @@ def _from_frame_instead(
 
     A graph may call functions of the program, which have no form as data; its frame brings them.
     """
-    if verdict.compared or verdict.detail == TOO_LARGE:
+    if verdict.compared or verdict.detail in (TIMED_OUT, TOO_LARGE):
         return verdict
     found = _frame(store, compile, "frame", options, lambda text: None)
     if found.verdict != IDENTICAL:
@@ -427,15 +433,15 @@ def _judge(
         stand_ins = frozenset(ended.report.stand_ins if isinstance(ended.report, Report) else ())
         question = Question(point, allow, cut, options.until, _stop(ended), stand_ins)
         outcome = compare(Side(store, compile), Side(other, again), question)
+        stopped = ended.timed_out and not outcome.failed_alike
+        if stopped:
+            question = replace(question, unfinished=True)
+            outcome = compare(Side(store, compile), Side(other, again), question)
         cause = "" if outcome.agrees else _cause((store, compile), (other, again), outcome)
     notes += outcome.notes
-    if ended.timed_out and not any(
-        row.kind == "failure" and row.agrees for row in outcome.compared
-    ):
-        return Verdict(
-            DIVERGED, entry, outcome.compared, "the replay did not end within its time limit",
-            recording_id=ended.recording_id, notes=notes, cause=cause,
-        )  # fmt: skip
+    if stopped and outcome.agrees:
+        recording = ended.recording_id
+        return Verdict(REFUSED, entry, outcome.compared, TIMED_OUT, "", recording, notes)
     if options.until and question.stop is None and not options.until.interactive:
         notes += (f"the replay ended before {options.until}",)
     verdict = _conclude(entry, outcome, ended.recording_id, notes, cause)

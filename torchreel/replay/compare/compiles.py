@@ -123,6 +123,11 @@ class EventComparison:
         """Return True if every comparison agrees."""
         return self.divergence is None and all(row.agrees for row in self.compared)
 
+    @property
+    def failed_alike(self) -> bool:
+        """Return True if both sides failed in the same way; a hang ends at a time limit."""
+        return any(row.kind == "failure" and row.agrees for row in self.compared)
+
 
 @dataclass(frozen=True)
 class Side:
@@ -145,6 +150,13 @@ class Question:
     """The place where the replay was stopped, if it was."""
     stand_ins: frozenset[str] = frozenset()
     """The operators that the replay had stand-ins of."""
+    unfinished: bool = False
+    """The replay was stopped at its time limit: its event log may end anywhere too."""
+
+    @property
+    def partial(self) -> bool:
+        """Return True if the replay has not done all that was recorded: it was stopped."""
+        return self.stop is not None or self.unfinished
 
 
 def compare(recorded: Side, replayed: Side, question: Question) -> EventComparison:
@@ -210,7 +222,7 @@ def _events(recorded: Side, replayed: Side, question: Question) -> EventComparis
     if question.stop is not None:
         left, right = up_to(left, right, question.stop, question.until)
         place = reached(left, question.stop, question.until)
-    walk = Walk(left, right, cut=question.cut)
+    walk = Walk(left, right, cut=question.cut or question.unfinished)
     notes = [*_from_caches(left), *_set_aside(walk.aside)]
     if question.cut:
         notes.append("the recorded process died: its event log is compared as far as it goes")
@@ -272,7 +284,7 @@ def _set_aside(counts: Counter[str]) -> Iterator[str]:
 
 
 def _things(recorded: Side, replayed: Side, question: Question) -> EventComparison:
-    point, stopped = question.point, question.stop is not None
+    point, stopped = question.point, question.partial
     hits = _cache_hits(recorded)
     rows, difference, detail = [], "", ""
     notes: list[str] = []

@@ -48,6 +48,10 @@ TOO_LARGE = (
     "the replay took more memory than it may, which is most of what was free when it began; "
     "--memory gives it more"
 )
+TIMED_OUT = (
+    "the replay was stopped at its time limit; all that it had done by then is identical; "
+    "--timeout gives it more seconds"
+)
 
 
 @dataclass(frozen=True)
