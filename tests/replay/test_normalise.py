@@ -248,6 +248,11 @@ def test_what_torch_collects_in_a_set_has_no_order() -> None:
 
     assert log("tensorify_float_failure", "a", "b") == log("tensorify_float_failure", "b", "a")
     assert log("tensorify_float_failure", "a", "b") != log("tensorify_float_failure", "a", "c")
+    one, other, third = (
+        f"<function {name}>" for name in ("f at 0x7a1", "f at 0x7b2", "g at 0x7a1")
+    )
+    assert log("tensorify_float_failure", *one) == log("tensorify_float_failure", *other)
+    assert log("tensorify_float_failure", *one) != log("tensorify_float_failure", *third)
     assert log("cache_keys", "a", "b") != log("cache_keys", "b", "a")
 
 

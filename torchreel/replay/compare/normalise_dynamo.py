@@ -8,6 +8,7 @@ replaced by its rank of first appearance: what was one object has to be one obje
 from __future__ import annotations
 
 import re
+import string
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,7 @@ _SETS = frozenset(
     )
 )  # fmt: skip
 """Metrics that torch collects in a set, and writes down in whatever order that has in a process."""
+_HEXADECIMAL = frozenset(string.hexdigits)
 _METRICS = frozenset({"compilation_metrics", "bwd_compilation_metrics"})
 _MEASURED = re.compile(r".*(_s|_us|_ns|_time|_config|_version)|frame_key|(exception_)?stack_trace")
 """Metrics that are times, or say again what the environment and the config of the process are."""
@@ -253,8 +255,18 @@ def _without_measures(data: Json) -> Json:
     }
 
 
+def _without_address(items: list[str]) -> list[str]:
+    """Return a set without the digits of an address.
+
+    Torch adds to `tensorify_float_failure` each character of `<function sym_max at 0x7f...>`.
+    """
+    if "<" not in items or "x" not in items:
+        return items
+    return [item for item in items if item not in _HEXADECIMAL]
+
+
 def _metric(name: str, value: Json) -> Json:
     if name in _SETS and isinstance(value, list):
-        return sorted(value, key=str)
+        return sorted(_without_address(list(map(str, value))))
     # Of features all of which are set aside, none is left.
     return None if value == {} and name == "feature_usage" else value
