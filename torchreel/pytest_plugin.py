@@ -7,10 +7,11 @@ and nothing of torchreel but this module is imported.
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -73,6 +74,8 @@ def _checked(option: str) -> str:
     from torchreel.store.passwords import hidden
     from torchreel.store.recording import open_for_recording
 
+    if not _can_wrap():
+        raise pytest.UsageError("--torchreel needs pluggy 1.2 or newer: update pytest.")
     if os.path.isdir(option) or option.endswith(".py") or "::" in option:
         raise pytest.UsageError(
             f"--torchreel: {option!r} is no store; to run these tests, write them first, or "
@@ -87,6 +90,19 @@ def _checked(option: str) -> str:
     return target
 
 
+def _can_wrap() -> bool:
+    """Return True if pluggy knows hooks around others that return: since 1.2."""
+    return "wrapper" in inspect.signature(pytest.hookimpl.__call__).parameters
+
+
+def _wrapping() -> Callable[[Any], Any]:
+    """Return the decorator of a hook around others; with an old pluggy one that does nothing.
+
+    pytest loads this file for everybody who has torchreel installed.
+    """
+    return pytest.hookimpl(wrapper=True) if _can_wrap() else lambda function: function
+
+
 class _Plugin:
     """The hooks around each test of one session."""
 
@@ -96,7 +112,7 @@ class _Plugin:
         self._deleted = 0
         self._known = max((row.id for row in self._recordings()), default=0)
 
-    @pytest.hookimpl(wrapper=True)
+    @_wrapping()
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Record a test with its fixtures."""
         from torchreel.recorder import attach, session

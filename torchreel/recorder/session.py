@@ -94,6 +94,7 @@ class Session:
     def _switch_off(self, reason: str) -> None:
         """Record nothing from now on: close what is open and write out the event log."""
         attach.activate(None)
+        self._trace.detach()  # for whom torch goes on to print every graph
         self._watchdog.stop()
         if self.recorder.recording_id is not None:
             losses.add("switched off", "recorder", reason)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from io import IOBase
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -54,6 +56,10 @@ LONGEST = 2.0
 _PROTOCOL = 3
 """The last one without frames: a string in it can be replaced by a shorter one."""
 _PLAIN = frozenset({bool, int, float, str, bytes, list, tuple, dict, set, type(None), CodeType})
+_DEEPEST = 10_000
+"""Levels of calls in C, while something is pickled: each takes some 330 bytes of the stack."""
+_LOCK = type(threading.Lock())
+_STATE = ("__getstate__", "__reduce__", "__reduce_ex__")
 _LONGEST_BYTES = 4096
 """A longer object of bytes that is no code is data: an image, a file, a pickle."""
 _LONGEST_NAME = 100
@@ -229,6 +235,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return with_token(obj, parts)
             if has_own_state(obj) and (parts := members_of(obj)) is not None:
                 return with_token(obj, parts)
+            if _holds_a_taken_lock(obj):
+                raise UnsupportedError("its methods may wait for a lock that is taken")
             reduce = self.dispatch_table.get(type(obj))
             with classes.leaving_no_slot_names(type(obj)):
                 found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
@@ -345,14 +353,43 @@ def _is_plain(description: Json) -> bool:
     return isinstance(description, Mapping) and description.get("k") == "tensor"
 
 
+def _holds_a_taken_lock(obj: object) -> bool:
+    """Return True if a lock among the members is taken.
+
+    A `__getstate__` that waits for it may wait for ever: the thread that compiles may have it.
+    """
+    mro = type(obj).__mro__
+    if not any(type(vars(kind).get(name)) is FunctionType for kind in mro for name in _STATE):
+        return False
+    members = list(getattr(obj, "__dict__", {}).values())
+    return any(type(value) is _LOCK and value.locked() for value in members)
+
+
 def _is_kept_once(text: str) -> bool:
     return len(text) <= _LONGEST_NAME and text.isidentifier() and text is sys.intern(text)
+
+
+@contextmanager
+def _bounded_depth() -> Iterator[None]:
+    """Bound the depth of what is pickled, where the program has raised Python's limit.
+
+    pickle goes down in C: 25,000 levels are more than a stack of 8 MB holds, and end the process.
+    """
+    limit = sys.getrecursionlimit()
+    if limit <= _DEEPEST:
+        yield
+        return
+    sys.setrecursionlimit(_DEEPEST)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def pickled(content: object, describe: Describe, notes: Notes) -> tuple[bytes | None, str]:
     """Return the pickle and '', or None and the type of the exception."""
     sink = _Sink(notes)
-    with fail_open("bundle", quiet=True) as attempt:
+    with fail_open("bundle", quiet=True) as attempt, _bounded_depth():
         Pickler(sink, describe, notes).dump(content)
         return sink.getvalue(), ""
     return None, attempt.kind.__name__ if attempt.kind is not None else ""

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from types import CellType, CodeType, FrameType, ModuleType
 from typing import Any
 
@@ -215,17 +216,19 @@ def texts(value: object, depth: int = 0, *, keys: bool = False) -> Iterator[str]
         if value >= _LEAST:  # type: ignore[operator]
             yield str(value)
     elif kind is bytes:
-        yield from texts(value.decode("latin-1"), depth)  # type: ignore[attr-defined]
+        if len(value) <= _LONGEST:  # type: ignore[arg-type]
+            yield from texts(value.decode("latin-1"), depth)  # type: ignore[attr-defined]
     elif depth < _DEEPEST and kind is dict:
         if keys:
-            yield from _texts_of(list(value), depth, keys)  # type: ignore[call-overload]
-        yield from _texts_of(list(value.values()), depth, keys)  # type: ignore[attr-defined]
+            yield from _texts_of(value, depth, keys)  # type: ignore[arg-type]
+        yield from _texts_of(value.values(), depth, keys)  # type: ignore[attr-defined]
     elif depth < _DEEPEST and kind in (list, tuple, set, frozenset):
-        yield from _texts_of(list(value), depth, keys)  # type: ignore[call-overload]
+        yield from _texts_of(value, depth, keys)  # type: ignore[arg-type]
 
 
 def _texts_of(items: Iterable[object], depth: int, keys: bool = False) -> Iterator[str]:
-    for item in list(items)[:_MOST]:
+    # A copy of the first ones, as another thread may change it; of all it could take gigabytes.
+    for item in list(islice(items, _MOST)):
         yield from texts(item, depth + 1, keys=keys)
 
 

@@ -52,8 +52,8 @@ EVENTS: Events = {
 def _unprintable(args: tuple[Any, ...]) -> str | None:
     """Return a placeholder for metadata that can't be printed while tracing; None if it can be.
 
-    A wrapper subclass without a `__repr__` of its own is printed by its values: torch's operators
-    would run on a traced tensor, and where values are read, the compile would fail.
+    A wrapper subclass that is not torch's may be printed by its values: operators would run on a
+    traced tensor, and where values are read, the compile would fail.
     """
     handlers = sys.modules[LOGGER.module].trace_log.handlers
     if not all(isinstance(handler, TraceHandler) for handler in handlers):
@@ -62,10 +62,15 @@ def _unprintable(args: tuple[Any, ...]) -> str | None:
     found = {
         type(item).__name__
         for item in _tensors(args, tensor, _DEEPEST)
-        # torch prints its own without their values, but knows nothing of these.
-        if type(item).__repr__ is tensor.__repr__ and hasattr(type(item), "__tensor_flatten__")
+        if hasattr(type(item), "__tensor_flatten__") and not _prints_no_values(type(item), tensor)
     }
     return f"not printed: it has values of {', '.join(sorted(found))}" if found else None
+
+
+def _prints_no_values(kind: type, tensor: type) -> bool:
+    """Return True for a class with a `__repr__` of torch's that was written for it."""
+    home = getattr(kind.__repr__, "__module__", None) or ""
+    return kind.__repr__ is not tensor.__repr__ and home.partition(".")[0] == "torch"
 
 
 def _tensors(value: object, tensor: type, depth: int) -> Iterator[object]:
@@ -104,9 +109,9 @@ class TraceHandler(logging.Handler):
         self._logger = logger
 
     def detach(self) -> None:
-        """Leave the logger."""
+        """Leave the logger, also while a record is being handed out: the list of that stays."""
         if self._logger is not None:
-            self._logger.removeHandler(self)
+            self._logger.handlers = [one for one in self._logger.handlers if one is not self]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Called by torch, in the thread that compiles."""
