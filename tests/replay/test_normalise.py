@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torchreel.replay.compare.lanes import Operator
+from torchreel.replay.compare.lanes import Lane, LogLine, Operator, _without_order_of_sets
 from torchreel.replay.compare.normalise import (
     Normaliser,
     canonical_code,
@@ -481,3 +481,80 @@ def test_members_of_trace_records_alone_are_dropped() -> None:
             assert texts(one) != texts(other), name
             one, other = (event(own, {name: value}) for value in (4, 8))
             assert texts(one) != texts(other), name
+
+
+def checked(source: str, number: str) -> str:
+    return DynamoNormaliser().text(f"___check_type_id({source}, {number}), type=<class 'A'>")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "L['x']", "list.__getitem__(L['l'], 1)", "___tuple_iterator_getitem(L['i'], 0)",
+        "L['d'][('a', 1)]", "list.__getitem__(L['l'], 1).member",
+    ],
+)  # fmt: skip
+def test_the_identity_in_a_check_is_the_number_at_its_end(source: str) -> None:
+    """An index in the source of what is checked is none."""
+    assert checked(source, "94000000001") == checked(source, "94000000777")
+    assert checked(source, "94000000001") != checked(source.replace("1", "2") + ".b", "94000000001")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("{('a', 1), ('b', 2)}", "{('b', 2), ('a', 1)}"),
+        ("{b'a', b'b'}", "{b'b', b'a'}"),
+        ("{device(type='cpu'), 'a'}", "{'a', device(type='cpu')}"),
+        ("frozenset({('a',), (1, 2)})", "frozenset({(1, 2), ('a',)})"),
+    ],
+)
+def test_a_set_of_tuples_or_calls_has_no_order(one: str, other: str) -> None:
+    text = DynamoNormaliser().text
+    assert text(one) == text(other)
+    assert text("{'a': (1, 2), 'b': (2, 1)}") != text("{'b': (2, 1), 'a': (1, 2)}")
+
+
+def test_addresses_that_others_than_repr_print_are_none() -> None:
+    text = DynamoNormaliser().text
+    assert text("<weakref at 0x7f1111111111; to 'A' at 0x7f1111111112>") == text(
+        "<weakref at 0x7f2111111111; to 'A' at 0x7f2111111112>"
+    )
+    assert text('<code object f at 0x7f1111111111, file "m.py", line 3>') == text(
+        '<code object f at 0x7f2111111111, file "m.py", line 3>'
+    )
+
+
+def test_ranges_that_follow_from_one_guard_have_no_order() -> None:
+    """Nor have their distances to the guard's call, which are those of their places."""
+
+    def log(*symbols: str) -> list[tuple[str, bytes]]:
+        lines = [
+            LogLine(found, replace(Normaliser().canonical(found), cause=place))
+            for place, symbol in enumerate(symbols, 1)
+            for found in [event("shape_env.range", {}, name=symbol)]
+        ]
+        return [(line.event.name, line.text) for line in _without_order_of_sets(lines)]
+
+    assert log("s0", "s1") == log("s1", "s0")
+    assert log("s0", "s1") != log("s0", "s2")
+
+
+def test_guards_are_compared_after_a_cache_gave_the_code() -> None:
+    """They are Dynamo's, and the same after a hit; those of the ShapeEnv name another line."""
+
+    def lane(*kinds: str) -> Lane:
+        found = [
+            event("guards.guard", {}, name=kind, stage="guards")
+            if kind.isupper()
+            else event(kind, {})
+            for kind in kinds
+        ]
+        return Lane([LogLine(each, Normaliser().canonical(each)) for each in found])
+
+    whole = lane("proxies.node", "shape_env.range", "SHAPE_ENV", "TYPE_MATCH", "ID_MATCH")
+    hit = lane("proxies.node", "SHAPE_ENV", "TYPE_MATCH", "ID_MATCH")
+    left, right = hit.beside(whole)
+    assert [line.event.name for line in left] == ["", "TYPE_MATCH", "ID_MATCH"]
+    assert [line.event.name for line in right] == ["", "TYPE_MATCH", "ID_MATCH"]
+    assert [len(lines) for lines in lane("proxies.node").beside(whole)] == [1, 1]

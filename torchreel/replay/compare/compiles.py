@@ -350,7 +350,7 @@ def _came_from_cache(row: Comparison, recorded: Mapping[Key, object], hits: froz
         kind == "output code" and row.partition in ("", partition)
         for kind, _, partition in recorded
     )
-    return row.kind == "graph" and row.recorded == 0 and has_code
+    return bool(hits) and row.kind == "graph" and row.recorded == 0 and has_code
 
 
 def _order(key: Key) -> tuple[int, str, str]:

@@ -58,7 +58,7 @@ class Walk:
         if self._cut:
             shorter = min(len(left), len(right))
             return left[:shorter], right[:shorter]
-        return left, right[: len(left)] if ours.cached else right
+        return ours.beside(theirs) if ours.cached else (left, right)
 
     def _along(
         self, lane: str, ours: Sequence[LogLine], theirs: Sequence[LogLine]

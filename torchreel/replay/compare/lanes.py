@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from torchreel.events.custom import CustomOperator
 from torchreel.events.frames import FrameStart
+from torchreel.events.guards import Guard
 from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.events.shape_env import RangeUpdate, Replacement, ShapeEnvCreate
 from torchreel.events.trace import TraceStrings
@@ -168,6 +169,17 @@ class LogLine:
         )
 
 
+_GUARDS = "guards"
+
+
+def _is_own_guard(line: LogLine) -> bool:
+    """Return True for a guard of Dynamo's own, which a cache has no part in.
+
+    Those of the ShapeEnv name the line that first needed them, which is another after a hit.
+    """
+    return line.event.kind == Guard.kind and line.event.name != "SHAPE_ENV"
+
+
 @dataclass
 class Lane:
     """A sequence of events whose order is fixed, and the number that were set aside, by class."""
@@ -175,9 +187,22 @@ class Lane:
     lines: list[LogLine] = field(default_factory=list)
     aside: Counter[str] = field(default_factory=Counter)
     cached: str = ""
-    """The cache that gave the rest, which is not to be compared: the lane ends early."""
+    """The cache that gave the code: what follows is not to be compared, but for the guards."""
     begins: dict[str, int] = field(default_factory=dict)
     """The first event of each stage, compared or not."""
+
+    def beside(self, replayed: Lane) -> tuple[list[LogLine], list[LogLine]]:
+        """Return the lines of this lane, whose code a cache gave, and those of a replay's.
+
+        After the hit both have the guards that are Dynamo's own.
+        """
+        rest = (at for at, line in enumerate(self.lines) if line.event.stage == _GUARDS)
+        here = next(rest, len(self.lines))
+        left, right = (
+            [*lane.lines[:here], *filter(_is_own_guard, lane.lines[here:])]
+            for lane in (self, replayed)
+        )
+        return left, right if here < len(self.lines) else replayed.lines[:here]
 
 
 def lanes(
@@ -319,10 +344,10 @@ class _Reader:
         self._running: list[tuple[int, Operator]] = []
 
     def add(self, lane: Lane, event: Event, sifted: Sifted) -> None:
-        """Take in the next event; a lane whose code came from a cache has no more to compare."""
+        """Take in the next event; of a lane whose code came from a cache, guards alone follow."""
         if event.kind == _CACHES and isinstance(event.data, Mapping):
             self._look_for_hit(lane, event, event.data)
-        if sifted.aside in _NOT_OF_THE_REPLAY or not lane.cached:
+        if sifted.aside in _NOT_OF_THE_REPLAY or not lane.cached or event.stage == _GUARDS:
             self._add(lane, event, sifted)
 
     def _look_for_hit(self, lane: Lane, event: Event, data: Mapping[str, Json]) -> None:
@@ -385,9 +410,19 @@ def _without_order_of_sets(lines: Sequence[LogLine]) -> list[LogLine]:
         together = list(group)
         names = {line.event.name for line in together}
         if kind == RangeUpdate.kind and len(names) == len(together):
-            together.sort(key=lambda line: line.event.name)
+            together = _at_their_places(
+                sorted(together, key=lambda line: line.event.name), together
+            )
         found += together
     return found
+
+
+def _at_their_places(lines: Sequence[LogLine], before: Sequence[LogLine]) -> list[LogLine]:
+    """Return lines with the distances to their cause that lines had at these places before."""
+    return [
+        replace(line, form=replace(line.form, cause=old.form.cause))
+        for line, old in zip(lines, before, strict=True)
+    ]
 
 
 def _is_compiled(line: LogLine) -> bool:

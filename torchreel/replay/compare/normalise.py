@@ -53,7 +53,7 @@ _CONSTANT = re.compile(
 _ADDRESS = re.compile(r"(?<= at )0x(?:[0-9a-f]{6,16}|[0-9A-F]{6,16})\b")
 
 # In code only as a whole `repr`: Inductor writes the functions of a pattern into its assertions.
-_REPR_ADDRESS = re.compile(r"(?<= at )0x(?:[0-9a-f]{6,16}|[0-9A-F]{6,16})(?=>)")
+_REPR_ADDRESS = re.compile(r"(?<= at )0x(?:[0-9a-f]{6,16}|[0-9A-F]{6,16})(?=>|; |, file )")
 
 # What Python did when its stack was full: which function that was, depends on all that called it.
 _STACK_END = re.compile(r"(?<=maximum recursion depth exceeded) (?:while|in) [\w ]+")

@@ -26,7 +26,9 @@ _NAMES = re.compile(
 _IDENTITIES = re.compile(
     r"(?P<before>"
     # ID_MATCH, TYPE_MATCH, FAKE_SCRIPT_TYPE_MATCH (torch/_dynamo/guards.py)
-    r"__check_(?:obj_id|type_id|fake_script_type)\(.*?, |"
+    # The source of what is checked may end in an index: `list.__getitem__(L['l'], 1), 94...)`.
+    r"__check_(?:obj_id|type_id|fake_script_type)\(.*?, "
+    r"(?=(?:0x[0-9a-f]+|\d+)\)(?!, (?:0x|\d)|[\].\[(]))|"
     r"___dict_version\(.*?\) == |"
     r"data_ptr\(\) == |"
     # Of a backend (describe_backend in torch/_dynamo/guards.py).
@@ -37,10 +39,13 @@ _IDENTITIES = re.compile(
 _OBJECTS = re.compile(r"\{(?P<items><[^{}]*)\}")
 # A set of strings prints in the order of their hashes, which follow from a seed of the process; one
 # of dtypes in that of their addresses.
-_ITEM = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[\w.+-]+)"""
+_WORD = r"""(?:b?'(?:[^'\\\n]|\\.)*'|b?"(?:[^"\\\n]|\\.)*"|[\w.+-]+)"""
+# A word, a tuple of them, or a call such as `device(type='cpu')`.
+_ITEM = rf"""(?:[\w.]*\((?:(?:\w+=)?{_WORD}(?:, ?|(?=\))))*\)|{_WORD})"""
 _ITEMS = re.compile(_ITEM)
 _LITERALS = re.compile(rf"\{{(?P<items>{_ITEM}(?:, {_ITEM})+)\}}")
-_OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
+# `<function f at 0x...>`, `<weakref at 0x...; to 'A' at 0x...>`, `<code object f at 0x..., file`.
+_OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>|; |, file )")
 # The random half of the name of a compiled function; its number is the process's to give, and a
 # replay of a frame imposes the counter.
 _RANDOM = re.compile(r"(__compiled_fn_\d+)_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}")
