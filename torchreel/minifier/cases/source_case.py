@@ -13,6 +13,7 @@ torch.compile does nothing in it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,6 +31,9 @@ OBSERVES = "observes"
 
 RESULT, ARGUMENTS, KEYWORDS = "result", "arguments", "keywords"
 """The names of the result and the arguments of the last call in an observation."""
+
+RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponential|seed")
+"""The operators that draw random numbers, by a part of their names."""
 
 _NOTHING = """\
 import torch

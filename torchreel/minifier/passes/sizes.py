@@ -66,11 +66,13 @@ class Hint(CaseEdit):
     def on(self, case: Case) -> Case | None:
         """Return the case with the smaller hint.
 
-        None if there is no such symbol or its hint is smaller already.
+        None if there is no such symbol, its hint is smaller already, or another symbol has that.
         """
         doc = case.checkpoint
         hint = doc.hints.get(self.symbol)
         if not isinstance(hint, int) or hint <= self.new:
+            return None
+        if self.new in doc.hints.values():  # equal sizes get one symbol, when a script is traced
             return None
         state = as_object(doc.shape_env.get("state"))
         rows = [_row(row, self.symbol, self.new) for row in as_list(state["backed_var_to_val"])]

@@ -24,6 +24,7 @@ from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.resizing import resized_checkpoints
 from torchreel.minifier.cases.side_effects import is_effectful
+from torchreel.minifier.cases.source_case import RANDOM
 from torchreel.minifier.oracle.predicates import Predicate, parse_predicate
 from torchreel.minifier.scripts import (
     distributed,
@@ -126,10 +127,6 @@ def _set(case: Case) -> list[str]:
     """Return True if a script sets something for the whole process, as no test may."""
     before = [*settings.config_lines(case), *settings.ambient_lines(case)]
     return [*before, *distributed.world_lines(case)]
-
-
-RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponential|seed")
-"""The operators that draw random numbers, by a part of their names."""
 
 
 def _needs_fresh_inputs(case: Case, signature: Signature) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torchreel.escaping.python import ascii_strings
 from torchreel.minifier.cases.last_call import wrapped
-from torchreel.minifier.cases.source_case import ARGUMENTS, RESULT, SourceCase
-from torchreel.minifier.scripts.script import RANDOM, Script, comments, precautions
+from torchreel.minifier.cases.source_case import ARGUMENTS, RANDOM, RESULT, SourceCase
+from torchreel.minifier.scripts.script import Script, comments, precautions
 from torchreel.minifier.scripts.validation.scripts import check_program
 from torchreel.store.failures.signature import Signature
 
@@ -61,7 +61,7 @@ def _script(
 
 
 _COMPARISONS = (
-    "torch.testing.assert_close(actual, expected)",
+    "torch.testing.assert_close(actual, expected, equal_nan=True)",
     "assert actual == expected, f'{expected} in eager mode, {actual} compiled'",
 )
 

@@ -92,9 +92,18 @@ def finished(case: SourceCase, module: cst.Module) -> SourceCase | None:
     except (SyntaxError, ValueError, cst.CSTValidationError):
         return None
     text = ast.unparse(without_newly_dead(tree, case.text)) + "\n"
-    if text == case.text or undefined(tree):
+    if text == case.text or undefined(tree) - _undefined_in(case.text):
         return None
     return case.with_text(text)
+
+
+@lru_cache(maxsize=_KEPT)
+def _undefined_in(text: str) -> frozenset[str]:
+    """Return the names that a program reads and binds nowhere, though it runs.
+
+    They come from `import *`, or are `__class__`.
+    """
+    return frozenset(undefined(ast.parse(text)))
 
 
 def undefined(tree: ast.AST) -> set[str]:
@@ -110,8 +119,10 @@ def undefined(tree: ast.AST) -> set[str]:
             bound.add(node.name)
         elif isinstance(node, ast.alias):
             bound.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.ExceptHandler) and node.name:
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
             bound.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            bound.add(node.rest)
     return read - bound - _BUILTINS
 
 

@@ -106,6 +106,17 @@ def without_numbers_of_names(message: str) -> str:
     return _NUMBERED_NAME.sub(lambda match: re.sub(r"\d+", "N", match[0]), message)
 
 
+def without_homes_of_objects(message: str) -> str:
+    """Return a message in which a class of the program has no module, and a module no children.
+
+    A program that was put together has its classes in `__main__`, and leaves out submodules.
+    """
+    return _CHILDREN.sub(r"\1(...)", _CLASS.sub(r"<class '\1'>", message))
+
+
+_CLASS = re.compile(r"<class '(?!torch\.|builtins\.)(?:\w+\.)+(?:<locals>\.)?(\w+)'>")
+# `Block(`, a line for each child, and `)`, if the message goes on as far as that.
+_CHILDREN = re.compile(r"\b(\w+)\([^()\n]*(?:\n[ \t]+\(\w+\): [^\n]*|\n[ \t]*\))+")
 _NUMBERED_NAME = re.compile(
     r"\b(?!(?:u?int|b?float|half|double|complex|long|short|char)\d)[A-Za-z_]+\d\w*"
 )

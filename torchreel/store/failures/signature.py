@@ -22,6 +22,7 @@ from torchreel.store.failures.normalised_messages import (
     is_compiler_output,
     normalise_message,
     strip_hashes,
+    without_homes_of_objects,
     without_numbers_of_names,
 )
 from torchreel.store.failures.raised import Raised, exception_chain, raised_chain
@@ -146,7 +147,7 @@ class Signature:
             case "exception":
                 innermost = self.frames[0] if self.frames else None
                 types: list[Json] = [name for name, _ in groupby(self.exception_types)]
-                message = self.message
+                message = without_homes_of_objects(self.message)
                 if self.exception_types == _COMPILE_ERROR:
                     message = without_numbers_of_names(message)
                 return ["exception", self.stage, types, innermost, message]

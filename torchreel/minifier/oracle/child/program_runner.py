@@ -21,7 +21,8 @@ from typing import Any
 import torch
 
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
-from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, SourceCase
+from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, RANDOM, SourceCase
+from torchreel.minifier.oracle.child import code_generation
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
 from torchreel.minifier.oracle.child.killed_programs import killed_program
 from torchreel.minifier.oracle.child.program_state import CALLED, ProgramRun, departure, unsteady
@@ -45,6 +46,7 @@ from torchreel.torch_compat.patching import patched
 from torchreel.torch_compat.versions.names import TorchName, resolve
 
 _FILE = "repro.py"
+_OTHER_NUMBERS = "the only difference is that Inductor draws other random numbers, which it may"
 _SHOWN = 3
 """So many places that were not compared are named."""
 
@@ -82,10 +84,33 @@ def run(task: Task, announce: Announce) -> ChildReport:
     if not case.observes:
         return ChildReport("none", None, "", "", stages.reached)
     with ErrorCatcher() as outcome:
-        return _compared(case, runs, task.signature, stages)
+        report = _compared(case, runs, task.signature, stages)
+        if report.verdict not in ("same", "other") or not RANDOM.search(case.text.lower()):
+            return report
+        if _is_wrong_with_eager_numbers(case, codes[1], runs, task.signature, stages):
+            return report
+        return ChildReport("none", None, _OTHER_NUMBERS, "", stages.reached)
     return ChildReport(
         "invalid", None, _message(outcome.error or ValueError()), "run", stages.reached
     )
+
+
+def _is_wrong_with_eager_numbers(
+    case: SourceCase,
+    code: CodeType,
+    runs: Sequence[ProgramRun],
+    wanted: Signature,
+    stages: Stages,
+) -> bool:
+    """Return True if a program differs also where compiled code draws numbers as eager mode does.
+
+    Inductor draws others by design: that is no wrong result.
+    """
+    torch._dynamo.reset()
+    again = ProgramRun()
+    with code_generation.eager_random_numbers():
+        execute(code, case.text, again)
+    return _compared(case, [*runs[:2], again], wanted, stages).verdict != "none"
 
 
 def _compared(
@@ -121,6 +146,7 @@ def _left_out_text(places: Collection[str]) -> str:
 def execute(code: CodeType, text: str, run: ProgramRun) -> None:
     """Run a program as the module `__main__`, whose source can be quoted."""
     module = ModuleType("__main__")
+    module.__file__ = _FILE
     run.names = vars(module)
     if CALLED in code.co_names:
         vars(module)[CALLED] = run.called
@@ -129,7 +155,8 @@ def execute(code: CodeType, text: str, run: ProgramRun) -> None:
     torch.manual_seed(0)
     random.seed(0)
     forget_backends_of(module.__name__)  # of the run before
-    with suppress(SystemExit):  # a whole program may end itself
+    # Its command line is empty, as a script's is: the one of this process is not for it.
+    with suppress(SystemExit), patched(sys, "argv", [_FILE]):  # a whole program may end itself
         exec(code, vars(module))
 
 
