@@ -201,6 +201,41 @@ def _ignore(position: object) -> None:
     """Nobody follows."""
 
 
+def test_other_random_numbers_are_no_wrong_result(
+    judged: Callable[[str, str], ChildReport],
+) -> None:
+    """Inductor draws them in a way of its own; a difference beside them still counts."""
+    text = """\
+import torch
+drop = torch.nn.Dropout(0.5)
+def fn(x):
+    return drop(x)
+torch.compile(fn)(torch.ones(64))
+"""
+    report = judged(text, "result")
+    assert report.verdict == "none"
+    assert "random numbers" in report.detail
+    wrong = text.replace("return drop(x)", "return drop(x), torch.compiler.is_compiling()")
+    assert judged(wrong, "result").verdict in ("same", "other")
+
+
+def test_a_program_has_a_file_and_an_empty_command_line(
+    judged: Callable[[str, str], ChildReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the script that is made of it has."""
+    monkeypatch.setattr(sys, "argv", ["worker", "--trust"])
+    text = """\
+import sys, torch
+from pathlib import Path
+given = [Path(__file__).name, *sys.argv[1:]]
+def fn(x):
+    return x + len(given)
+torch.compile(fn, backend="eager")(torch.ones(2))
+"""
+    assert judged(text, "result").verdict == "none"
+    assert judged(text.replace("len(given)", "int(given[1])"), "result").verdict == "invalid"
+
+
 def test_a_program_registers_its_backend_in_every_run(
     judged: Callable[[str, str], ChildReport],
 ) -> None:

@@ -128,6 +128,21 @@ def test_a_name_that_nothing_binds_needs_no_run() -> None:
     assert "pass" in without_return
 
 
+@pytest.mark.parametrize(
+    ("start", "body"),
+    [
+        ("from math import *", "y = sqrt(x)"),
+        ("import math", "match x:\n        case [p, *q]:\n            y = p\n        case {**r}:\n"
+         "            y = r\n        case other:\n            y = other"),
+        ("class A:\n    def f(self):\n        return __class__", "y = A().f()"),
+    ],
+)  # fmt: skip
+def test_a_name_that_was_never_bound_is_no_reason_to_refuse(start: str, body: str) -> None:
+    """It comes from a module, or is one that Python binds."""
+    text = f"{start}\nz = 2\ndef fn(x):\n    {body}\n    return y\ntorch.compile(fn)(2)\n"
+    assert any("z = 2" not in candidate for candidate in candidates(Statements(), text))
+
+
 def test_unused_definitions_go_together() -> None:
     """What is used stays."""
     start = case()
