@@ -219,6 +219,29 @@ torch.compile(fn)(torch.ones(64))
     assert judged(wrong, "result").verdict in ("same", "other")
 
 
+def test_a_program_defines_its_operators_in_every_run(
+    judged: Callable[[str, str], ChildReport],
+) -> None:
+    """torch takes a namespace and an operator once; the program runs three times in a process."""
+    text = """\
+import torch
+from torch.library import Library
+library = Library("observed_ns", "DEF")
+library.define("twice(Tensor x) -> Tensor")
+library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+torch.library.define("observed_too::thrice", "(Tensor x) -> Tensor")
+torch.library.impl("observed_too::thrice", "cpu", lambda x: x * 3)
+torch.library.register_fake("observed_ns::twice", lambda x: torch.empty_like(x))
+torch.library.register_fake("observed_too::thrice", lambda x: torch.empty_like(x))
+def fn(x):
+    return torch.ops.observed_too.thrice(torch.ops.observed_ns.twice(x))
+torch.compile(fn, backend="eager")(torch.ones(2))
+"""
+    report = judged(text, "result")
+    assert report.verdict == "none", report.detail
+    assert judged(text, "result").verdict == "none"
+
+
 def test_a_program_has_a_file_and_an_empty_command_line(
     judged: Callable[[str, str], ChildReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Set
-from functools import cache
+import sys
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from torchreel.torch_compat.patching import patched
 
 if TYPE_CHECKING:
     from torchreel.store.documents.jsontypes import Json
 
 
-@cache
+@functools.cache
 def aten_names() -> frozenset[str]:
     """Return the operators of torch's own namespace, by name, as they are registered."""
     names = torch._C._dispatch_get_all_op_names()
@@ -23,7 +26,7 @@ def aten_names() -> frozenset[str]:
     return frozenset(name for namespace, _, name in found if namespace == "aten")
 
 
-@cache
+@functools.cache
 def reference_names() -> frozenset[str]:
     """Return the reference implementations of operators, by qualified name: Dynamo traces some of
     them.
@@ -35,7 +38,7 @@ def reference_names() -> frozenset[str]:
     )
 
 
-@cache
+@functools.cache
 def tensor_classes() -> Mapping[str, Callable[..., object]]:
     """Return the classes that a graph may call as constructors, by qualified name."""
     kept = (torch.Size, torch.Tensor, torch.nn.Parameter, *torch._tensor_classes)
@@ -67,7 +70,7 @@ def higher_order_operator(name: str) -> object | None:
     return higher_order_operators().get(name)
 
 
-@cache
+@functools.cache
 def _import_higher_order_operators() -> None:
     import torch._higher_order_ops as package
 
@@ -97,7 +100,7 @@ def _is_registered(name: str) -> bool:
     return name in _registered()
 
 
-@cache
+@functools.cache
 def _registered() -> frozenset[str]:
     return frozenset(name.split(".")[0] for name in torch._C._dispatch_get_all_op_names())
 
@@ -219,3 +222,30 @@ def register_operators() -> None:
     import torch._inductor.compile_fx
     import torch._inductor.inductor_prims
     import torch._prims.rng_prims  # noqa: F401
+
+
+@contextlib.contextmanager
+def libraries_noted(file: str, libraries: list[Any]) -> Iterator[None]:
+    """Add each `torch.library.Library` that code of a file makes, by whichever function, to a list.
+
+    One that a module makes when it is imported is not the file's.
+    """
+    made = torch.library.Library.__init__
+    between = (torch.library.__file__, functools.__file__)  # which has `singledispatch`
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename in between:
+            frame = frame.f_back
+        if frame.f_code.co_filename == file:
+            libraries.append(self)
+
+    with patched(torch.library.Library, "__init__", noted):
+        yield
+
+
+def forget(libraries: list[Any]) -> None:
+    """Take back what libraries registered: torch takes a namespace, and an operator, once."""
+    while libraries:
+        libraries.pop()._destroy()

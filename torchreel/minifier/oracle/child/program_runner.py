@@ -14,7 +14,7 @@ import linecache
 import random
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -42,10 +42,13 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import Signature, from_exception
 from torchreel.torch_compat.dynamo import forget_backends_of
+from torchreel.torch_compat.operators import dispatcher
 from torchreel.torch_compat.patching import patched
 from torchreel.torch_compat.versions.names import TorchName, resolve
 
 _FILE = "repro.py"
+_libraries: list[Any] = []
+"""Those that the program made in its latest run."""
 _OTHER_NUMBERS = "the only difference is that Inductor draws other random numbers, which it may"
 _SHOWN = 3
 """So many places that were not compared are named."""
@@ -154,9 +157,13 @@ def execute(code: CodeType, text: str, run: ProgramRun) -> None:
     linecache.cache[_FILE] = (len(text), None, text.splitlines(keepends=True), _FILE)
     torch.manual_seed(0)
     random.seed(0)
-    forget_backends_of(module.__name__)  # of the run before
+    forget_backends_of(module.__name__)  # of the run before, as the libraries are
+    dispatcher.forget(_libraries)
     # Its command line is empty, as a script's is: the one of this process is not for it.
-    with suppress(SystemExit), patched(sys, "argv", [_FILE]):  # a whole program may end itself
+    with ExitStack() as stack:
+        stack.enter_context(patched(sys, "argv", [_FILE]))
+        stack.enter_context(dispatcher.libraries_noted(_FILE, _libraries))
+        stack.enter_context(suppress(SystemExit))  # a whole program may end itself
         exec(code, vars(module))
 
 
