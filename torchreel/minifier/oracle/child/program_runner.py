@@ -15,6 +15,7 @@ import random
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -90,30 +91,33 @@ def run(task: Task, announce: Announce) -> ChildReport:
         report = _compared(case, runs, task.signature, stages)
         if report.verdict not in ("same", "other") or not RANDOM.search(case.text.lower()):
             return report
-        if _is_wrong_with_eager_numbers(case, codes[1], runs, task.signature, stages):
-            return report
-        return ChildReport("none", None, _OTHER_NUMBERS, "", stages.reached)
+        return _with_eager_numbers(case, codes[1], runs, task.signature, stages) or report
     return ChildReport(
         "invalid", None, _message(outcome.error or ValueError()), "run", stages.reached
     )
 
 
-def _is_wrong_with_eager_numbers(
+def _with_eager_numbers(
     case: SourceCase,
     code: CodeType,
     runs: Sequence[ProgramRun],
     wanted: Signature,
     stages: Stages,
-) -> bool:
-    """Return True if a program differs also where compiled code draws numbers as eager mode does.
+) -> ChildReport | None:
+    """Report how a program differs where compiled code draws numbers as eager mode does.
 
-    Inductor draws others by design: that is no wrong result.
+    Inductor draws others by design: that is no wrong result.  None if it fails when it runs again.
     """
     torch._dynamo.reset()
     again = ProgramRun()
-    with code_generation.eager_random_numbers():
+    with ErrorCatcher() as outcome, code_generation.eager_random_numbers():
         execute(code, case.text, again)
-    return _compared(case, [*runs[:2], again], wanted, stages).verdict != "none"
+    if outcome.error is not None:
+        return None
+    report = _compared(case, [*runs[:2], again], wanted, stages)
+    if report.verdict != "none":
+        return report
+    return replace(report, detail=_OTHER_NUMBERS)
 
 
 def _compared(
