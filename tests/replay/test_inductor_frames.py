@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from torchreel.replay.compare.lanes import cache_hits
 from torchreel.replay.compare.verdict import IDENTICAL, REFUSED
 from torchreel.replay.replay import replay
 from torchreel.store import queries
@@ -57,6 +58,20 @@ model = torch.compile(torch.nn.Linear(4, 4).eval())
 with torch.no_grad():
     model(torch.randn(2, 4))
 """
+HIT_THEN_MISS = """
+import os, sys, torch
+
+def f(w, x):
+    return (x @ w).sin().sum()
+
+def run(dtype):
+    compiled(torch.randn(4, 4, dtype=dtype, requires_grad=True), torch.randn(2, 4, dtype=dtype))
+
+compiled = torch.compile(f)
+run(torch.float32)
+if os.environ.get("TORCHREEL"):
+    run(torch.float64)
+"""
 PUT_OFF = "eager_compile_backwards_failure"
 
 
@@ -96,6 +111,25 @@ def test_a_frame_replays_alone_that_was_not_the_first_of_its_process(tmp_path: P
         for row in queries.compiles(store, queries.recordings(store)[0].id):
             verdict = replay(store, row, "frame", trust=True)
             assert verdict.verdict == IDENTICAL, f"{row.place} {verdict}\n{verdict.difference}"
+
+
+@pytest.mark.slow
+def test_frames_replay_whose_code_came_from_a_cache(tmp_path: Path) -> None:
+    """Their guards are compared; a later compile traces the patterns that a hit does not need."""
+    environment = {
+        **{name: text for name, text in os.environ.items() if "DISABLE_CACHES" not in name},
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "caches"),
+    }
+    (tmp_path / "program.py").write_text(HIT_THEN_MISS)
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=environment, check=True)
+    with Store.open(record(tmp_path, HIT_THEN_MISS)) as store:
+        hit, miss = queries.compiles(store, queries.recordings(store)[0].id)
+        assert [bool(cache_hits(store, row)) for row in (hit, miss)] == [True, False]
+        for row in (hit, miss):
+            verdict = replay(store, row, "frame", trust=True)
+            assert verdict.verdict == IDENTICAL, f"{row.place} {verdict}\n{verdict.difference}"
+            guards = next(one for one in verdict.compared if one.kind == "guards.guard")
+            assert guards.identical > 5
 
 
 @pytest.mark.slow

@@ -224,6 +224,10 @@ def _replay(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchreel-frames-")))
         target = target_of(store, stack)
         steps = [_step(store, group, folder, group.last.id in wanted) for group in groups]
+        steps = [
+            replace(step, traced_later=sorted(_traced(steps[place:])))
+            for place, step in enumerate(steps, 1)
+        ]
         request = FrameRequest(
             steps=steps,
             report=str(folder / "report.json"),
@@ -245,6 +249,11 @@ def _replay(
             for group in groups
             if group.last.id in wanted
         }
+
+
+def _traced(steps: Sequence[SequenceStep]) -> set[str]:
+    """Return the libraries of patterns that Inductor traced in these compiles."""
+    return {name for step in steps for name in step.traced_patterns}
 
 
 def _hang_limit(

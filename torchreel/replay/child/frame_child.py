@@ -60,6 +60,8 @@ class SequenceStep:
     """The outcome of each lookup in the fake-tensor cache, by stage (`fake_cache.Lookup`)."""
     traced_patterns: Sequence[str] = ()
     """Libraries of patterns that Inductor traced in this very compile."""
+    traced_later: Sequence[str] = ()
+    """Those that it traced in a later one: a cache gave the code of this one, so it had no need."""
     source_of_nodes: bool = False
     """True if an earlier compile had made the source of pytree's classes, and has its guard."""
     taken: Sequence[str] = ()
@@ -277,10 +279,12 @@ def _stand_in(operators: Mapping[str, Json], outcome: FrameOutcome) -> None:
 def _patterns(step: SequenceStep) -> AbstractContextManager[None]:
     """Trace the patterns that the recorded process had traced before, where it is recorded."""
     from torchreel.recorder.attach import active
-    from torchreel.replay.imposed.pattern_libraries import pattern_libraries
+    from torchreel.replay.imposed.pattern_libraries import pattern_libraries, put_off
 
     recorder = active()
-    return nullcontext() if recorder is None else pattern_libraries(recorder, step.traced_patterns)
+    if recorder is None:
+        return put_off(step.traced_later)
+    return pattern_libraries(recorder, step.traced_patterns)
 
 
 def _lookups(step: SequenceStep) -> AbstractContextManager[None]:
