@@ -4,6 +4,7 @@ import gc
 import os
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 import torchreel
 from torchreel.events.event import EventType
 from torchreel.recorder import failing_open
-from torchreel.recorder.event_log import log, rows
+from torchreel.recorder.event_log import log, rows, stacks
 from torchreel.recorder.event_log.log import EventLog
 from torchreel.recorder.event_log.rows import Add, Blob, Config, Ref, Update, plain
 from torchreel.recorder.failing_open import losses
@@ -298,3 +299,22 @@ def test_kinds_that_claim_to_be_exact_are(path: Path, monkeypatch: pytest.Monkey
         for graph in graphs:
             data = store.read_blob(graph.digest)
             assert data == canonical_json(parse_json(data))
+
+
+def test_frames_of_code_without_end_are_not_all_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stacks, "_MOST", 3)
+    tree = stacks.Stacks()
+    for number in range(5):
+        tree.add(
+            traceback.StackSummary.from_list(
+                [("main.py", 1, "main", ""), (f"<{number}>", 1, "f", "")]
+            )
+        )
+    frames = list(tree.take())
+    assert len(tree._ids) <= 4
+    # Each row has its own number, and each caller is among the rows before it.
+    assert [frame[0] for frame in frames] == list(range(1, len(frames) + 1))
+    assert all(caller is None or caller < number for number, caller, *_ in frames)
+    assert {file for _, _, file, *_ in frames} == {"main.py", *(f"<{n}>" for n in range(5))}

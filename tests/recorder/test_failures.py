@@ -149,11 +149,55 @@ def test_a_compile_that_is_forbidden_is_one_that_failed(tmp_path: Path) -> None:
 
 
 def test_hooks_for_uncaught_exceptions_are_put_back(record: Record) -> None:
-    before = (sys.excepthook, threading.excepthook)
+    before = threading.excepthook
     seen = []
-    record(lambda: seen.append((sys.excepthook, threading.excepthook)))
-    assert seen[0] != before
-    assert (sys.excepthook, threading.excepthook) == before
+    record(lambda: seen.append(threading.excepthook))
+    assert seen[0] is not before
+    assert threading.excepthook is before
+
+
+def test_the_hook_of_python_itself_stays(record: Record) -> None:
+    """A console prints tracebacks elsewhere where there is another (`code.InteractiveConsole`)."""
+    before = sys.excepthook
+    seen = []
+    record(lambda: seen.append(sys.excepthook))
+    assert seen == [before]
+
+
+_INDEX = """
+def run():
+    compiled = torch.compile(lambda x, at: x.sin()[at] + 1, backend="eager")
+    compiled(torch.ones(3), torch.tensor([7]))
+"""
+SHOWN = (
+    _INDEX
+    + """
+def console():
+    try:
+        run()
+    except IndexError as error:
+        sys.last_value = error  # shows it, and goes on
+console()
+"""
+)
+UNCAUGHT = (
+    _INDEX
+    + """
+sys.excepthook = lambda *error: None
+run()
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "status"), [(SHOWN, 0), (UNCAUGHT, 1)])
+def test_what_ends_a_program_is_a_failure_of_its_run(
+    program: str, status: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.db"
+    assert programs.run(program, path) == status
+    with Store.open(path) as store:
+        assert [failure.stage for failure in queries.failures(store)] == ["run"] * status
 
 
 def test_what_leaves_the_block_is_what_was_raised(record: Record, tmp_path: object) -> None:

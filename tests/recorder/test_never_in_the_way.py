@@ -1,6 +1,7 @@
 """Whatever happens to the recorder, the program does what it would have done without it."""
 
 import contextlib
+import ctypes
 import functools
 import gc
 import itertools
@@ -10,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
@@ -281,6 +283,42 @@ def test_what_a_signal_handler_raises_meanwhile_is_not_swallowed(
     with pytest.raises(TooLong), failing_open.fail_open("here"):
         signal.raise_signal(signal.SIGUSR1)
     assert failing_open.losses.snapshot() == []
+
+
+def _wait_for(kind: type[Exception]) -> None:
+    """Be busy until another thread sends an exception to this one."""
+    this = ctypes.c_ulong(threading.get_ident())
+    send = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    threading.Timer(0.1, send, (this, ctypes.py_object(kind))).start()
+    while True:
+        pass
+
+
+# Of a package that has nothing to do with what runs here.
+Stopped = type("Stopped", (Exception,), {"__module__": "a_library.timeouts"})
+
+
+@pytest.mark.parametrize("kind", [Stopped, TimeoutError])
+def test_what_another_thread_sends_meanwhile_is_not_swallowed(kind: type[Exception]) -> None:
+    failing_open.losses.reset()
+    with pytest.raises(kind), failing_open.fail_open("here"):
+        _wait_for(kind)
+    assert failing_open.losses.snapshot() == []
+
+
+def _raises(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), Stopped("why"), StopIteration(), MemoryError()])
+def test_what_only_looks_as_if_it_was_sent_is_ours(error: Exception) -> None:
+    failing_open.losses.reset()
+    with failing_open.fail_open("here"):
+        _raises(error)
+    with failing_open.fail_open("here"):
+        next(iter(()))
+    kinds = {type(error).__name__, "StopIteration"}
+    assert {row[0] for row in failing_open.losses.snapshot()} == kinds
 
 
 @torch.no_grad()

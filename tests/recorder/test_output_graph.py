@@ -263,6 +263,42 @@ def hooked(x):
     assert not any("tell nobody" in code or "all that it holds" in code for code in codes)
 
 
+def test_the_bytecode_of_a_resume_function_runs_nothing_of_the_program(record: Record) -> None:
+    """Torch prints it for whoever listens, with the globals that a function is made again from."""
+
+    class Refuses:
+        def __repr__(self) -> str:
+            raise RuntimeError("I am not to be printed")
+
+    here = {"torch": torch, "held": Refuses(), "__name__": "program"}
+    exec(
+        """
+def hooked(x):
+    y = x.sin()
+    torch._dynamo.graph_break()
+    x.register_hook(lambda grad: grad * 3)
+    return y.cos()
+""",
+        here,
+    )
+
+    def program() -> None:
+        x = torch.ones(3, requires_grad=True).clone()
+        torch.compile(here["hooked"], backend="eager")(x)  # type: ignore[call-overload]
+
+    log = record(program)
+    assert [compile.status for compile in log.compiles] == ["restarted", "ok", "ok"]
+    assert log.lost() == []
+    (event,) = (
+        event
+        for compile in log.compiles
+        for event in queries.events(log.store, compile, "artifact")
+        if event.name.endswith("_MODIFIED_BYTECODE")
+    )
+    assert event.payload is not None
+    assert "(<dict>)" in log.store.read_blob(event.payload).decode()
+
+
 def test_torchs_text_of_the_bytecode_loses_what_a_dictionary_holds() -> None:
     class Talking:
         def __repr__(self) -> str:

@@ -103,7 +103,15 @@ class Printer(NamedTuple):
     flight: bool = True
 
 
-AnyProbe = Probe | Tap | Printer
+class Override(NamedTuple):
+    """A thing of torch that is no function, and what makes the one that stands in its place."""
+
+    point: AttachPoint
+    make: Callable[[Any], Any]
+    flight: bool = True
+
+
+AnyProbe = Probe | Tap | Printer | Override
 _active: Recorder | None = None
 
 
@@ -142,7 +150,11 @@ class _Hook(fail_open):
 
 
 def wrap(original: Any, probe: AnyProbe) -> Any:
-    """Return `original` (a function, or a static or class method) with the probe around it."""
+    """Return `original` (a function, or a static or class method) with the probe around it, or what
+    replaces it.
+    """
+    if isinstance(probe, Override):
+        return probe.make(original)
     if isinstance(original, (staticmethod, classmethod)):
         return type(original)(wrap(original.__func__, probe))
     if isinstance(probe, Printer):

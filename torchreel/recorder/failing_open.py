@@ -11,8 +11,10 @@ import atexit
 import contextlib
 import itertools
 import logging
+import opcode
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -136,8 +138,9 @@ class fail_open:
 
     Dynamo, which may look at every frame here, does not see what the body calls.
     KeyboardInterrupt and SystemExit are the program's own and pass, and so does what a signal
-    handler of the program raised meanwhile (an alarm's time limit). `kind` and `message` say
-    afterwards what was raised, if anything; `quiet` leaves the counting to the caller.
+    handler of the program raised meanwhile (an alarm's time limit), or another thread sent. `kind`
+    and `message` say afterwards what was raised, if anything; `quiet` leaves the counting to the
+    caller.
     """
 
     __slots__ = ("_callback", "kind", "message", "place", "quiet")
@@ -159,7 +162,7 @@ class fail_open:
         trace: TracebackType | None,
     ) -> bool:
         try:
-            if not isinstance(error, Exception) or _is_of_a_handler(error):
+            if not isinstance(error, Exception) or _is_of_a_handler(error) or _was_sent(error):
                 return False
             return self._swallow(error)
         finally:
@@ -199,6 +202,34 @@ def _is_a_handlers(frame: FrameType) -> bool:
         for number, before in itertools.pairwise(given)
         if before is not None
     )
+
+
+def _was_sent(error: Exception) -> bool:
+    """Return whether another thread sent it (`PyThreadState_SetAsyncExc`).
+
+    Then it has no arguments, and no code of the package that its class is from has run. For a class
+    of Python's own, it came where an instruction raises nothing else: what came at a call can't be
+    told from what the call raised.
+    """
+    if error.args or error.__traceback__ is None:
+        return False
+    packages, last = set[str](), error.__traceback__
+    for frame, _ in traceback.walk_tb(last):
+        packages.add(_package(frame.f_globals.get("__name__")))
+    home = _package(type(error).__module__)
+    if home not in sys.stdlib_module_names:
+        return home not in packages | _RAISE_NATIVELY
+    while last.tb_next is not None:
+        last = last.tb_next
+    return last.tb_frame.f_code.co_code[last.tb_lasti] in _ONLY_INTERRUPTED
+
+
+_RAISE_NATIVELY = {"torch", "sqlalchemy", "torchreel"}
+_ONLY_INTERRUPTED = {opcode.opmap["RESUME"], opcode.opmap["JUMP_BACKWARD"]}
+
+
+def _package(module: object) -> str:
+    return str(module).partition(".")[0]
 
 
 def check(place: str) -> None:

@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from torchreel.errors import UsageError
 from torchreel.recorder import attach
@@ -52,8 +51,8 @@ class Session:
         )
         self._watchdog = Watchdog(self.recorder, options.settings.compile_timeout)
         self._switch = KillSwitch(off_file(self.recorder.event_log.target), self._switch_off)
-        self._previous = (sys.excepthook, threading.excepthook)
-        self._hooks = (self._excepthook, self._thread_excepthook)
+        self._previous = threading.excepthook
+        self._hook = self._thread_excepthook
 
     def start(self) -> None:
         """Begin to record."""
@@ -66,7 +65,7 @@ class Session:
         attach.activate(self.recorder)
         self._attachment.attach()
         self._watchdog.start()
-        sys.excepthook, threading.excepthook = self._hooks
+        threading.excepthook = self._hook
         atexit.register(self.stop)
 
     def stop(self) -> None:
@@ -77,19 +76,18 @@ class Session:
         _session = None
         atexit.unregister(self.stop)
         steps: tuple[Callable[[], None], ...] = (
-            self._attachment.detach, self._trace.detach, self._watchdog.stop, self._give_hooks_back,
-            self._switch.stop_listening, partial(attach.activate, None), self.recorder.close,
+            self._note_last, self._attachment.detach, self._trace.detach, self._watchdog.stop,
+            self._give_hook_back, self._switch.stop_listening, partial(attach.activate, None),
+            self.recorder.close,
         )  # fmt: skip
         # Each one is taken, also when an alarm of the program's comes in one of them.
         with ExitStack() as rest:
             for step in reversed(steps):
                 rest.callback(_undo, step)
 
-    def _give_hooks_back(self) -> None:
-        if sys.excepthook is self._hooks[0]:
-            sys.excepthook = self._previous[0]
-        if threading.excepthook is self._hooks[1]:
-            threading.excepthook = self._previous[1]
+    def _give_hook_back(self) -> None:
+        if threading.excepthook is self._hook:
+            threading.excepthook = self._previous
 
     def _switch_off(self, reason: str) -> None:
         """Record nothing from now on: close what is open and write out the event log."""
@@ -114,19 +112,28 @@ class Session:
 
     def note(self, error: BaseException | None) -> None:
         """Note an exception that nobody caught: compiled code may have raised it."""
+        if _session is self:
+            self._note(error)
+
+    def _note(self, error: BaseException | None) -> None:
         with fail_open("uncaught"):
-            if isinstance(error, Exception) and _session is self:
+            if isinstance(error, Exception):
                 self._run.note_uncaught(self.recorder, error)
 
-    def _excepthook(
-        self, kind: type[BaseException], error: BaseException, tb: TracebackType | None
-    ) -> None:
-        self.note(error)
-        self._previous[0](kind, error, tb)
+    def _note_last(self) -> None:
+        """Note the exception that ended the program, which Python keeps.
+
+        Not by a `sys.excepthook`: whether it is Python's own is what `code.InteractiveConsole`
+        looks at. One that a console or pytest shows has come to less than the first frame.
+        """
+        error = getattr(sys, "last_value", None)
+        trace = getattr(error, "__traceback__", None)
+        if trace is not None and trace.tb_frame.f_back is None:
+            self._note(error)
 
     def _thread_excepthook(self, args: threading.ExceptHookArgs) -> None:
         self.note(args.exc_value)
-        self._previous[1](args)
+        self._previous(args)
 
 
 def _undo(step: Callable[[], None]) -> None:

@@ -14,11 +14,16 @@ Frame = tuple[int, int | None, str, int, str]
 """Id, id of the frame that called it, file, line, function."""
 
 
+_MOST = 50_000
+"""Frames that are remembered: some 10 MB. Programs that make code have no end of file names."""
+
+
 class Stacks:
     """The frames that a recording has seen."""
 
     def __init__(self) -> None:
         self._ids: dict[tuple[int | None, str, int, str], int] = {}
+        self._last = 0
         self._new: list[Frame] = []
         self._lock = threading.Lock()
 
@@ -27,6 +32,8 @@ class Stacks:
         empty.
         """
         here: int | None = None
+        if len(self._ids) >= _MOST:
+            self._forget()
         ids = self._ids
         for frame in summary:
             key = (here, frame.filename, frame.lineno or 0, frame.name)
@@ -38,9 +45,15 @@ class Stacks:
         with self._lock:
             found = self._ids.get(key)
             if found is None:
-                found = self._ids[key] = len(self._ids) + 1
+                self._last += 1
+                found = self._ids[key] = self._last
                 self._new.append((found, *key))
             return found
+
+    def _forget(self) -> None:
+        """Begin the tree anew: a frame that comes again has a second row."""
+        with self._lock:
+            self._ids = {}
 
     def take(self) -> Iterable[Frame]:
         """Return the frames that came since the last time."""

@@ -75,11 +75,13 @@ _START = re.compile(
     r"\s*(?:\d+\s+)?(?:-->\s+)?(?:(?:>>|L\d+:)\s+)?(?:\d+\s+)?(?P<name>[A-Z][A-Z_]+)\b"
 )
 """The beginning of a line of an instruction, from Python 3.11 (with offsets) to 3.14 (without)."""
+_GLOBALS = re.compile(r"\(<globals of [\w.]+>\)$", re.MULTILINE)
 _DICTIONARY = re.compile(r"(.*\bLOAD_CONST\s+(?:\d+ )?\()\{", re.DOTALL)
 
 
 def without_globals(text: str) -> str:
     """Return a text of bytecode that torch wrote, in which no dictionary shows what it holds."""
+    text = _GLOBALS.sub("(<dict>)", text)
     if "({" not in text:
         return text
     lines: list[str] = []

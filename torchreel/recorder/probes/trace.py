@@ -12,13 +12,14 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchreel.events.trace import TraceStrings
 from torchreel.recorder import attach, failing_open
-from torchreel.recorder.attach import AttachPoint, Events, Printer
+from torchreel.recorder.attach import AttachPoint, Events, Printer, Override
 from torchreel.recorder.failing_open import fail_open
-from torchreel.recorder.probes.bytecode import without_globals
+from torchreel.recorder.probes.bytecode import printable, without_globals
 from torchreel.store.trace.metadata import STRING, kind_of, name_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,12 @@ PRINTED = tuple(
     )
     for module in ("graph_capture", "graph_compile")
 )
-ATTACH_POINTS = (LOGGER, NUMBERS, *PRINTED)
+DISASSEMBLER = AttachPoint(
+    "torch._dynamo.convert_frame",
+    "dis",
+    "prints the bytecode of resume functions, and its constants, for the structured trace",
+)
+ATTACH_POINTS = (LOGGER, NUMBERS, *PRINTED, DISASSEMBLER)
 _DEEPEST = 8
 """Levels of metadata that are looked through for tensors: more than it has."""
 
@@ -55,8 +61,7 @@ def _unprintable(args: tuple[Any, ...]) -> str | None:
     A wrapper subclass that is not torch's may be printed by its values: operators would run on a
     traced tensor, and where values are read, the compile would fail.
     """
-    handlers = sys.modules[LOGGER.module].trace_log.handlers
-    if not all(isinstance(handler, TraceHandler) for handler in handlers):
+    if not _are_alone():
         return None
     tensor = sys.modules["torch"].Tensor
     found = {
@@ -65,6 +70,12 @@ def _unprintable(args: tuple[Any, ...]) -> str | None:
         if hasattr(type(item), "__tensor_flatten__") and not _prints_no_values(type(item), tensor)
     }
     return f"not printed: it has values of {', '.join(sorted(found))}" if found else None
+
+
+def _are_alone() -> bool:
+    """Return whether the structured trace is written for us only."""
+    handlers = sys.modules[LOGGER.module].trace_log.handlers
+    return all(isinstance(handler, TraceHandler) for handler in handlers)
 
 
 def _prints_no_values(kind: type, tensor: type) -> bool:
@@ -85,7 +96,35 @@ def _tensors(value: object, tensor: type, depth: int) -> Iterator[object]:
             yield from _tensors(getattr(value, field.name, None), tensor, depth - 1)
 
 
-PROBES = tuple(Printer(point, _unprintable) for point in PRINTED)
+class _Disassembler(ModuleType):
+    """Python's `dis`, for whom bytecode prints no object of the program while only we listen.
+
+    A constant may be the dictionary of all globals of a module: to print it runs the `__repr__` of
+    whatever is in there.
+    """
+
+    __torchreel__ = True
+
+    def __init__(self, original: ModuleType) -> None:
+        super().__init__(original.__name__, original.__doc__)
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def Bytecode(self, code: Any, *args: Any, **kwargs: Any) -> Any:
+        """Do as `dis.Bytecode`."""
+        with fail_open(str(DISASSEMBLER)):
+            failing_open.check(str(DISASSEMBLER))
+            if attach.active() is not None and _are_alone():
+                code = printable(code)
+        return self._original.Bytecode(code, *args, **kwargs)
+
+
+PROBES = (
+    *(Printer(point, _unprintable) for point in PRINTED),
+    Override(DISASSEMBLER, _Disassembler, flight=False),
+)
 
 
 class TraceHandler(logging.Handler):
