@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchreel.events.trace import TraceStrings
 from torchreel.recorder import attach, failing_open
-from torchreel.recorder.attach import AttachPoint, Events, Printer, Override
+from torchreel.recorder.attach import AttachPoint, Events, Override, Printer
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.probes.bytecode import printable, without_globals
 from torchreel.store.trace.metadata import STRING, kind_of, name_of
