@@ -14,6 +14,7 @@ from torchreel.errors import UsageError
 from torchreel.recorder.redaction import Redactor, Rules, Withheld, paths, words
 from torchreel.recorder.redaction.known.values import KnownValues
 from torchreel.recorder.redaction.words import Words
+from torchreel.recorder.redaction.writer import RedactingWriter
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
 
 ENVIRON = {
@@ -716,3 +717,37 @@ def test_a_directory_under_the_name_of_a_password_is_none(
     redactor.learn([str(tmp_path), str(tmp_path / "none")])
     assert "redacted" not in redactor.text(f"{tmp_path}/program.py").replace("none", "")
     assert "redacted" in redactor.text(f"= {tmp_path / 'none'}")
+
+
+class _Rows:
+    """Keeps the rows that are written."""
+
+    connection = None
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, object]] = []
+
+    def add(self, table_name: str, **columns: object) -> int:
+        self.rows.append(columns)
+        return len(self.rows)
+
+
+@pytest.mark.parametrize("mode", ["default", "all"])
+def test_no_level_keeps_a_secret_of_the_command_line_that_the_one_below_takes_out(
+    mode: str,
+) -> None:
+    argv = ["train.py", "-uswordfish", "--swordfish", "-Dkey", "swordfish", f"-p{GITHUB}"]
+    rows = _Rows()
+    writer = RedactingWriter(rows, Redactor(Rules(mode), ENVIRON, argv))  # type: ignore[arg-type]
+    writer.add("recordings", argv=argv, cwd="/home/alice/swordfish")
+    writer.add("environment", key="gxx", value="gcc 12.3 (/home/alice/tools swordfish)")
+    writer.add("environment", key="env:MODE", value="swordfish")
+    text = str(rows.rows)
+    assert not any(word in text for word in ("swordfish", "/home/alice", GITHUB))
+    assert "gcc 12.3" in text
+    words = parse_json(str(rows.rows[0]["argv"]))
+    glued = "-D<redacted>" if mode == "all" else "-Dkey"
+    assert words == [
+        "train.py", "-u<redacted>", "--<redacted>" if mode == "default" else "<redacted>", glued,
+        "<redacted>", "-p<redacted>",
+    ]  # fmt: skip

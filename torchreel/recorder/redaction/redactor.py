@@ -108,6 +108,7 @@ class Redactor:
         if self._by_default:
             for argument in argv:  # `{"password": "x"}` gives its value a name
                 self._without_secrets(argument.encode("utf-8", "surrogatepass"))
+                self._learn_glued(argument)
             for option, program in pairwise(argv):
                 if option == "-c":  # a program that is in no file
                     self._learn_program(program)
@@ -186,6 +187,12 @@ class Redactor:
         if source:
             self._without_secrets(source)
             self._learn_program(source.decode("utf-8", "replace"))
+
+    def _learn_glued(self, argument: str) -> None:
+        """Learn a secret that stands right behind its option: -pSECRET."""
+        value = argument[2:].encode("utf-8", "surrogatepass")
+        if argument[:1] == "-" != argument[1:2] and self._without_secrets(value) == REDACTED:
+            self.learn([argument[2:]])
 
     def _learn_program(self, source: str) -> None:
         from torchreel.recorder.redaction.known.syntax import texts

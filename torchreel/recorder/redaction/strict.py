@@ -242,8 +242,10 @@ def arguments(argv: Sequence[str]) -> list[str]:
     found = [argument.rpartition("/")[2] for argument in argv[:1]]
     for before, argument in itertools.pairwise(argv):
         name, equals, _ = argument.partition("=")
-        if re.fullmatch(r"-{1,2}[A-Za-z][\w-]{0,40}", name):
+        if re.fullmatch(r"--[A-Za-z][\w-]{0,40}|-[A-Za-z]", name):
             found.append(f"{name}={_MARK}" if equals else name)
+        elif re.match(r"-[A-Za-z]", name):  # its value without a space: -psecret
+            found.append(f"{name[:2]}{_MARK}")
         elif before == argv[0] and argument.endswith(".py"):
             found.append(argument.rpartition("/")[2])
         else:

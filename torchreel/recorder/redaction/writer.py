@@ -90,7 +90,7 @@ class RedactingWriter:
             for name, value in columns.items()
         }
         if self._redactor.is_strict:
-            found.update(_of_the_machine(columns))
+            found.update(_of_the_machine(found))
         return found
 
     def _column(self, value: object) -> object:
@@ -102,17 +102,19 @@ class RedactingWriter:
 
 
 def _of_the_machine(columns: Mapping[str, object]) -> dict[str, object]:
-    """For the level `all`: the command line, the directory, and variables of the environment."""
+    """For the level `all`: the command line, the directory, and variables of the environment.
+
+    Of columns in which no secret is left.
+    """
     from torchreel.recorder.redaction import strict
 
     found: dict[str, object] = {}
-    if isinstance(columns.get("argv"), (list, tuple)):
-        argv: Any = columns["argv"]
-        found["argv"] = json_text(strict.arguments([str(argument) for argument in argv]))
+    if isinstance(argv := columns.get("argv"), str):
+        words: Any = parse_json(argv)
+        found["argv"] = json_text(strict.arguments([str(word) for word in words]))
     if columns.get("cwd"):
         found["cwd"] = PATH.decode()
     key = columns.get("key")
-    if "value" in columns and isinstance(key, str):
-        value = str(columns["value"])
-        found["value"] = strict.variable(value) if key.startswith("env:") else value
+    if "value" in columns and isinstance(key, str) and key.startswith("env:"):
+        found["value"] = strict.variable(str(columns["value"]))
     return found
