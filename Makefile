@@ -31,10 +31,10 @@ $(STAMP): pyproject.toml constraints.txt | check-python
 # The tests of a file run in one process, for they share fixtures.
 PYTEST := $(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-test: check-browser check-compiler $(STAMP)  ## the tests that one waits for: some six minutes on two cores
+test: check-browser check-compiler $(STAMP)  ## the tests that one waits for, and CI: six to twenty minutes on two cores
 	$(PYTEST)
 
-test-all: check-browser check-compiler $(STAMP)  ## all tests, the slow ones too: what CI runs, half an hour
+test-all: check-browser check-compiler $(STAMP)  ## all tests, the slow ones too: an hour and more on two cores
 	$(PYTEST) -m "not exhaustive"
 
 test-server: check-compiler $(STAMP)  ## the tests of the command line, with each store on a PostgreSQL server

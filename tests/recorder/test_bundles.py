@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import struct
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import forks
 from tests.recorder.conftest import Record
 from torchreel.errors import (
     DamagedStore,
@@ -77,7 +77,7 @@ def script(folder: Path, program: str, **variables: str) -> tuple[Path, str]:
     file, path = folder / "program.py", folder / "run.db"
     file.write_text(PRELUDE + textwrap.dedent(program) + '\nprint(graphs[-1], end="")\n')
     environment = {**os.environ, "TORCHREEL": f"full:{path}", **variables}
-    done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True)
+    done = forks.run([sys.executable, file], env=environment)
     assert done.returncode == 0, done.stderr
     return path, done.stdout
 
@@ -217,7 +217,7 @@ def test_a_frame_that_kills_the_process_is_there_when_all_are_kept(tmp_path: Pat
         "torch.compile(lambda x: x.sin(), backend=kill)(torch.ones(3))\n"
     )
     environment = {**os.environ, "TORCHREEL": f"full:{path}", "TORCHREEL_FRAMES": "all"}
-    assert subprocess.run([sys.executable, file], env=environment).returncode == 9
+    assert forks.run([sys.executable, file], env=environment).returncode == 9
     with Store.open(path) as store:
         (row,) = queries.compiles(store, 1)
         assert row.status == "crashed"
@@ -525,11 +525,9 @@ def test_a_compile_that_returns_loads_nothing_that_pickles(tmp_path: Path) -> No
         "torch.compile(torch.sin, backend='aot_eager')(torch.ones(2))\n"
         "print('torchreel.formats.graphs' in sys.modules, 'cloudpickle' in sys.modules)\n"
     )
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, "-c", program],
         env={**os.environ, "TORCHREEL": f"full:{tmp_path / 'run.db'}"},
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert done.stdout.split() == ["True", "False"]

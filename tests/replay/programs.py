@@ -1,9 +1,13 @@
 """Small programs that the replay tests record: all in one process, or one alone."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+from tests import forks
+from torchreel.recorder.launch import run_recorded
+from torchreel.recorder.settings import Settings
 
 PRELUDE = """
 import torch, torch.nn.functional as F
@@ -120,13 +124,8 @@ def record(path: Path, *names: str, source: str = "", **variables: str) -> int:
     for name in names:
         (path.parent / f"{name}.py").write_text(PRELUDE + (source or PROGRAMS[name]))
     (path.parent / "main_program.py").write_text(MAIN)
-    launcher = (
-        "import sys\nfrom torchreel.recorder.launch import run_recorded\n"
-        "from torchreel.recorder.settings import Settings\n"
-        "command, given = [sys.executable, *sys.argv[1:]], Settings.from_environment()\n"
-        "sys.exit(run_recorded(command, sys.argv[2], settings=given))"
-    )
-    environment = {**os.environ, **variables}
     program = str(path.parent / "main_program.py")
-    command = [sys.executable, "-c", launcher, program, str(path), *names]
-    return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL).returncode
+    command = [sys.executable, program, str(path), *names]
+    with mock.patch.dict(os.environ, variables):
+        given = Settings.from_environment()
+        return run_recorded(command, path, settings=given, start=forks.start)

@@ -1,7 +1,6 @@
 """Replay what torch's own backends for debugging compiled: they are in no registry, but torch's."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 import torchreel
+from tests import forks
 from tests.replay.programs import UNCACHED
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.replay import replay
@@ -56,7 +56,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         "TORCHREEL": f"full:{folder / 'run.db'}",
         "TORCHREEL_FRAMES": "all",
     }
-    subprocess.run([sys.executable, folder / "program.py"], env=environment, check=True)
+    forks.run([sys.executable, folder / "program.py"], env=environment, check=True)
     with Store.open(folder / "run.db", write=True) as store:
         yield store
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from tests import forks
 from torchreel.commands.rendering import failure as console
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
@@ -75,7 +75,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     folder = tmp_path_factory.mktemp("decompositions")
     (folder / "program.py").write_text(PROGRAM)
     environment = {**os.environ, "TORCHREEL": f"full:{folder / 'run.db'}"}
-    subprocess.run([sys.executable, folder / "program.py"], env=environment, check=True)
+    forks.run([sys.executable, folder / "program.py"], env=environment, check=True)
     with Store.open(folder / "run.db", write=True) as store:
         yield store
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests import forks
 from torchreel.replay import replay
 from torchreel.replay.sequence import replay_sequence
 from torchreel.store import queries
@@ -60,7 +60,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("distributed")
     (folder / "program.py").write_text(PROGRAM)
     environment = {**os.environ, "TORCHREEL": "full:run.db", "TORCHREEL_FRAMES": "all"}
-    subprocess.run([sys.executable, "program.py"], cwd=folder, env=environment, check=True)
+    forks.run([sys.executable, "program.py"], cwd=folder, env=environment, check=True)
     return folder / "run.db"
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from tests import forks
 from tests.formats.compiles import compile_and_see
 from torchreel.errors import UnsupportedError
 from torchreel.formats import node_arguments
@@ -117,12 +118,10 @@ def _record(folder: Path, program: str, backend: str = "aot_eager", status: int 
         "BACKEND": backend,
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"),
     }
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, "program.py"],
         cwd=folder,
         env=environment,
-        capture_output=True,
-        text=True,
     )
     assert done.returncode == status, done.stderr
     return folder / "run.db"

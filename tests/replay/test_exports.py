@@ -1,13 +1,13 @@
 """Record calls of torch.export with module and arguments, make them again: all identical."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.replay import replay
 from torchreel.store import queries
@@ -49,7 +49,7 @@ def recorded(folder: Path, frames: str) -> Path:
         "TORCHREEL": f"full:{folder / 'run.db'}",
         "TORCHREEL_FRAMES": frames,
     }
-    subprocess.run([sys.executable, folder / "program.py"], env=environment, check=True)
+    forks.run([sys.executable, folder / "program.py"], env=environment, check=True)
     return folder / "run.db"
 
 

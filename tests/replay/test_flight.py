@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests import forks
 from tests.replay import mutations
 from tests.replay.mutations import Mutation, apply, outcome
 from tests.replay.programs import UNCACHED
@@ -66,7 +66,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         **UNCACHED,
     }  # fmt: skip
     command = [sys.executable, str(program)]
-    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+    done = forks.run(command, env={**os.environ, **variables})
     assert (done.returncode, done.stdout) == (0, "between\nTorchRuntimeError\n"), done.stderr
     return path
 
@@ -187,7 +187,7 @@ def test_a_process_that_nobody_waited_for_is_replayed_to_its_crash(
     program, path = tmp_path / "job.py", tmp_path / "run.db"
     program.write_text(DIES)
     environment = {**os.environ, "TORCHREEL": f"{mode}:{path}", **UNCACHED}
-    done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True)
+    done = forks.run([sys.executable, str(program)], env=environment)
     assert done.returncode == -signal.SIGSEGV
     result = CliRunner().invoke(app, ["replay", str(path), "--json"])
     assert result.exit_code == 0, result.output

@@ -8,12 +8,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from torchreel.replay.compare.verdict import Verdict
 from torchreel.replay.many import Row, replay_all
 from torchreel.replay.replay import replay
@@ -624,9 +624,7 @@ def _replays(text: str, folder: Path, status: int = 0) -> list[Row]:
         **os.environ, "TORCHREEL": f"full:{target}", "TORCHREEL_FRAMES": "all",
         "TORCH_TRACE": str(folder / "trace"),
     }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, program], env=environment, capture_output=True, text=True
-    )
+    done = forks.run([sys.executable, program], env=environment)
     assert done.returncode == status, done.stderr
     with Store.open(target, write=True) as store:
 

@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import struct
-import subprocess
 import sys
 import weakref
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests import forks
 from tests.replay.frame_programs import KINDS, MAIN, MODULE
 from torchreel.errors import UnsupportedError, UntrustedError, UsageError
 from torchreel.events.frames import CacheMiss
@@ -38,9 +38,7 @@ def _record(folder: Path, main: str, *, status: int = 0, **files: str) -> Path:
         "TORCHREEL": f"full:{folder / 'run.db'}",
         "TORCHREEL_FRAMES": "all",
     }
-    done = subprocess.run(
-        [sys.executable, folder / "program.py"], env=environment, capture_output=True, text=True
-    )
+    done = forks.run([sys.executable, folder / "program.py"], env=environment)
     assert done.returncode == status, done.stderr
     return folder / "run.db"
 

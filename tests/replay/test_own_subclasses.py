@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from torchreel.replay.compare.verdict import IDENTICAL, REFUSED
 from torchreel.replay.replay import replay
 from torchreel.store import queries
@@ -50,7 +50,7 @@ f(Wrapper(torch.ones(3)), Wrapper(torch.ones(3)))
 def test_a_class_of_the_program_is_code_and_wants_trust(tmp_path: Path, trust: bool) -> None:
     path, program = tmp_path / "run.db", tmp_path / "program.py"
     program.write_text(PROGRAM)
-    subprocess.run(
+    forks.run(
         [sys.executable, program], env={**os.environ, "TORCHREEL": f"full:{path}"}, check=True
     )
     with Store.open(path) as store:

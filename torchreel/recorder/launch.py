@@ -56,37 +56,6 @@ class ProgramEnd(NamedTuple):
     """A sentence for each thing that could not be recorded, with the reason."""
 
 
-def run_recorded(
-    command: Sequence[str],
-    store_path: str | Path,
-    *,
-    mode: str = "full",
-    compile_timeout: float | None = None,
-    settings: Settings | None = None,
-) -> int:
-    """Run `command` with every compile in it recorded, and return its exit status.
-
-    As `record_program`, for callers that don't need the notes on parts not recorded.
-    """
-    settings = settings or Settings()
-    if compile_timeout is not None:
-        settings = replace(settings, compile_timeout=compile_timeout)
-    return record_program(command, store_path, mode, settings).status
-
-
-def settings_of(**given: object) -> tuple[Settings, str]:
-    """Return the settings of options and variables, and the reason why they can't be used, or ''.
-
-    The program runs also with a variable, which it may have from anywhere, that makes no sense.
-    Raises UsageError for an option that makes none: that was typed just now.
-    """
-    typed = Settings.from_environment({}, given)
-    try:
-        return Settings.from_environment(given=given), ""
-    except UsageError as error:
-        return typed, str(error)
-
-
 class Process(Protocol):
     """A program that runs."""
 
@@ -104,6 +73,38 @@ Start = Callable[[Sequence[str], Mapping[str, str]], Process]
 
 def _start(command: Sequence[str], variables: Mapping[str, str]) -> Process:
     return subprocess.Popen(command, env=variables)
+
+
+def run_recorded(
+    command: Sequence[str],
+    store_path: str | Path,
+    *,
+    mode: str = "full",
+    compile_timeout: float | None = None,
+    settings: Settings | None = None,
+    start: Start = _start,
+) -> int:
+    """Run `command` with every compile in it recorded, and return its exit status.
+
+    As `record_program`, for callers that don't need the notes on parts not recorded.
+    """
+    settings = settings or Settings()
+    if compile_timeout is not None:
+        settings = replace(settings, compile_timeout=compile_timeout)
+    return record_program(command, store_path, mode, settings, start).status
+
+
+def settings_of(**given: object) -> tuple[Settings, str]:
+    """Return the settings of options and variables, and the reason why they can't be used, or ''.
+
+    The program runs also with a variable, which it may have from anywhere, that makes no sense.
+    Raises UsageError for an option that makes none: that was typed just now.
+    """
+    typed = Settings.from_environment({}, given)
+    try:
+        return Settings.from_environment(given=given), ""
+    except UsageError as error:
+        return typed, str(error)
 
 
 def record_program(

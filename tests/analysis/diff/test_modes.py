@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forks
 from tests.replay.programs import UNCACHED
 from torchreel.analysis.diff import CompileDiff, DiffReport, diff
 from torchreel.store import Store
@@ -35,7 +35,7 @@ def _record(folder: Path, mode: str, name: str, op: str = "tanh", slow: str = "0
     program.write_text(PROGRAM.format(op=op))
     variables = {"TORCHREEL": f"{mode}:{path}", "TORCHREEL_SLOW_COMPILE": slow, **UNCACHED}
     command = [sys.executable, str(program), "inductor"]
-    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+    done = forks.run(command, env={**os.environ, **variables})
     assert done.returncode == 0, done.stderr
     return path
 

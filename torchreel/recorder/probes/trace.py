@@ -123,7 +123,7 @@ class _Disassembler(ModuleType):
 
 PROBES = (
     *(Printer(point, _unprintable) for point in PRINTED),
-    Override(DISASSEMBLER, _Disassembler, flight=False),
+    Override(DISASSEMBLER, _Disassembler),
 )
 
 
