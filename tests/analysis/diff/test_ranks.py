@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.store.rows import add_compile, add_recording
 from torchreel.analysis.diff import diff_ranks
+from torchreel.analysis.diff.ranks import RanksReport
 from torchreel.errors import UsageError
 from torchreel.recorder.launch import run_recorded
 from torchreel.replay import replay
@@ -128,3 +130,42 @@ def test_each_rank_replays_alone(store: Store, rank: int) -> None:
 def test_one_rank_is_not_enough(store: Store) -> None:
     with pytest.raises(UsageError, match="one rank of a job"):
         diff_ranks([(store, parse(f"{store.target}#{ranks(store)[0].id}"))])
+
+
+def _job(store: Store, *processes: tuple[str, int, int, int, str]) -> None:
+    """Add processes of jobs: run, rank, when they began and ended, and what they compiled."""
+    with store.writer() as w:
+        for run, rank, began, ended, frames in processes:
+            times = {"started_ns": began, "ended_ns": ended}
+            row = add_recording(w, run=run, rank=rank, pid=began + rank + 1, **times)
+            for number, frame in enumerate(frames):
+                add_compile(w, row, f"{number}/0", frame_name=frame)
+
+
+def _compared(tmp_path: Path, *processes: tuple[str, int, int, int, str]) -> RanksReport:
+    with Store.open(tmp_path / "jobs.db", create=True) as store:
+        _job(store, *processes)
+        return diff_ranks([(store, parse(str(tmp_path / "jobs.db")))])
+
+
+def test_the_nodes_of_a_job_are_one_job(tmp_path: Path) -> None:
+    nodes = [("a", 0, 1, 9, "f"), ("a", 1, 1, 9, "f"), ("b", 2, 2, 8, "g"), ("b", 3, 2, 8, "g")]
+    found = _compared(tmp_path, ("old", 4, 0, 0, "h"), *nodes)
+    assert [rank.rank for rank in found.ranks] == [0, 1, 2, 3]
+    assert found.parting is not None
+
+
+def test_processes_with_runs_of_their_own_are_one_job_if_they_were_there_at_once(
+    tmp_path: Path,
+) -> None:
+    found = _compared(
+        tmp_path, ("1", 0, 1, 5, "f"), ("2", 1, 1, 5, "f"), ("3", 2, 1, 5, "f"),
+        ("4", 0, 6, 9, "g"), ("5", 1, 6, 9, "g"),
+    )  # fmt: skip
+    assert [rank.recording.run for rank in found.ranks] == ["4", "5"]
+    assert found.parting is None
+
+
+def test_a_child_of_a_rank_is_not_the_rank(tmp_path: Path) -> None:
+    found = _compared(tmp_path, ("r", 0, 1, 9, "fg"), ("r", 1, 1, 9, "fg"), ("r", 0, 2, 3, "h"))
+    assert (found.parting, found.compiles) == (None, 2)

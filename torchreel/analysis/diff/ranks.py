@@ -9,6 +9,7 @@ of them is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -118,15 +119,38 @@ def diff_ranks(places: Sequence[tuple[Store, Address]]) -> RanksReport:
 
 # -- which recordings -----------------------------------------------------------------------------
 
+_Ranks = dict[int, "Rank"]
+
 
 def _ranks(places: Sequence[tuple[Store, Address]]) -> tuple[Rank, ...]:
-    found = [rank for store, address in places for rank in _of(store, address)]
-    runs: dict[str, dict[int, Rank]] = {}
-    for rank in found:
-        runs.setdefault(rank.recording.run, {})[rank.rank] = rank
+    runs: dict[str, _Ranks] = {}
+    for rank in (rank for store, address in places for rank in _of(store, address)):
+        run = runs.setdefault(rank.recording.run, {})
+        # A process that a rank started has its number as well, and compiles less.
+        known = run.get(rank.rank)
+        if known is None or len(rank.compiles) > len(known.compiles):
+            run[rank.rank] = rank
+    if not runs:
+        return ()
     several = [ranks for ranks in runs.values() if len(ranks) > 1]
-    last = several[-1] if several else {rank.rank: rank for rank in found}
-    return tuple(last[number] for number in sorted(last))
+    job = dict((several or list(runs.values()))[-1])
+    # Each node, and without a launcher each process, has a run of its own.
+    for other in reversed(list(runs.values())):
+        if job.keys().isdisjoint(other) and _overlap(job, other):
+            job |= other
+    return tuple(job[number] for number in sorted(job))
+
+
+def _overlap(one: _Ranks, other: _Ranks) -> bool:
+    """Return whether the processes of two runs were there at one time."""
+    (began, ended), (other_began, other_ended) = map(_time, (one, other))
+    return began <= other_ended and other_began <= ended
+
+
+def _time(ranks: _Ranks) -> tuple[float, float]:
+    rows = [rank.recording for rank in ranks.values()]
+    ends = [math.inf if row.ended_ns is None else row.ended_ns for row in rows]
+    return min(row.started_ns for row in rows), max(ends)
 
 
 def _of(store: Store, address: Address) -> Iterator[Rank]:
