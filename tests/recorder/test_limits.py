@@ -197,3 +197,22 @@ def test_a_blob_that_somebody_else_names_stays(path: Path) -> None:
     with Store.open(path) as reader:
         (again,) = queries.checkpoints(reader, queries.compiles(reader, 1)[0])
         assert reader.read_blob(again.digest) == shared
+
+
+def test_the_cases_of_a_reduction_stay(path: Path) -> None:
+    fill(recorder(path, Limits()), path, 3, failing=1, size=1000)
+    document = noise(1000)
+    with Store.open(path, write=True) as store, store.writer() as w:
+        case = {"digest": "c" * 64, "failure_id": 1, "call_nodes": 1, "document": w.blob(document)}
+        w.put("cases", **case)
+        digest = str(case["document"])
+    later = recorder(path, Limits(max_age=3600.0))
+    compile_row(later, 0, "ok")
+    assert later.commit("test")
+    later.close()
+    direct = open_for_recording(str(path))
+    with direct.writer() as writer:
+        drop_material(writer, 1)
+    direct.close()
+    with Store.open(path) as store:
+        assert store.read_blob(digest) == document

@@ -15,6 +15,7 @@ from torchreel.store.failures.signature import crash_signature, lowered_when_it_
 from torchreel.store.post_mortem import settle
 from torchreel.store.processes import marks
 from torchreel.store.processes.marks import BESIDE, KEY, NOWHERE, Marks, Place
+from torchreel.store.sending.push import push_path
 
 DEAD = 2**31 - 1
 """No process has that number."""
@@ -172,6 +173,25 @@ def test_marks_of_another_machine_are_left_until_they_are_old(
             assert Marks().create(str(path), DEAD, began) == BESIDE
     settle(store)
     assert list(marks.left_behind(str(path))) == [(DEAD, now)]
+
+
+def test_a_process_of_another_machine_that_wrote_lately_may_go_on(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recording = dead_recording(store, "running")
+    marked(path, (1, "running"))
+    monkeypatch.setattr(marks, "_machine", lambda: b"another machine!")
+    assert [row.status for row in queries.recordings(store)] == ["running"]
+    assert settle(store) == 0
+    assert list(marks.left_behind(str(path))) == [(DEAD, BEGAN)]
+    with Store.open(tmp_path / "joined.db", create=True) as target:
+        assert push_path(str(path), target).running == 1
+        # Long ago, or before this machine was started, which it may have ended.
+        old = time.time() - 7200
+        for name in (path, marks.path_of(str(path), DEAD, BEGAN)):
+            os.utime(name, (old, old))
+        assert sorted(push_path(str(path), target).sent) == [recording]
+    assert statuses(store, recording) == ["crashed"]
 
 
 def test_marks_of_a_process_of_this_machine_go_when_it_is_gone(store: Store, path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from tests.server import Server
 from tests.store.pushing import (
@@ -24,8 +25,9 @@ from tests.store.pushing import (
 )
 from tests.store.rows import add_compile, add_failure, add_recording
 from torchreel.errors import NewerStore, StoreError
-from torchreel.store import Store, queries
+from torchreel.store import Store, queries, schema
 from torchreel.store.deletion.blobs import sweep
+from torchreel.store.deletion.recordings import delete_recordings
 from torchreel.store.sending.push import push_path
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -151,6 +153,72 @@ def test_what_was_found_later_is_sent_once(path: Path, target: str, before: bool
         assert len(queries.by_catch(central, reduction)) == 1
         number = counts(central)
         assert (number["cases"], number["findings"], number["failures"]) == (1, 1, 10)
+
+
+def _case_of_two(path: Path) -> None:
+    """Let two failures lead to one case, which the first has."""
+    with Store.open(path, write=True) as store, store.writer() as w:
+        for recording, compile_ in ((1, 1), (2, 5)):
+            found = add_failure(w, recording, compile_, FAILED, message="found later", time_ns=99)
+            case = {"digest": "c" * 64, "failure_id": found, "call_nodes": 2}
+            w.put("cases", **case, document=w.blob(b"case"))
+            row = {"start_case": "c" * 64, "best_case": "c" * 64, "status": "fixpoint"}
+            row |= {"oracle_runs": 3, "cache_hits": 0, "seconds": 1.5, "started_ns": recording}
+            w.add("reductions", failure_id=found, **row)
+
+
+def test_a_case_comes_with_every_reduction_that_names_it(path: Path, target: str) -> None:
+    _case_of_two(path)
+    with Store.open(path, write=True) as source:
+        delete_recordings(source, [1])
+    with Store.open(target, write=True) as central:
+        assert sorted(push_path(str(path), central).sent) == [2, 3]
+        (row,) = central.rows(select(schema.cases))
+        assert central.read_blob(row.document) == b"case"
+        (failure,) = central.rows(select(schema.failures).where(schema.failures.c.time_ns == 99))
+        assert row.failure_id == failure.id
+
+
+def test_a_case_goes_with_the_last_that_names_it(path: Path) -> None:
+    _case_of_two(path)
+    with Store.open(path, write=True) as store:
+        delete_recordings(store, [1])
+        assert counts(store)["cases"] == 1
+        delete_recordings(store, [2])
+        assert "cases" not in counts(store)
+
+
+def test_two_put_one_blob_at_once(url: str) -> None:
+    with Store.open(url, write=True) as store, store.writer() as one:
+        digest = one.blob(b"the same")
+        done: list[str] = []
+
+        def other() -> None:
+            with Store.open(url, write=True) as its, its.writer() as w:
+                done.append(w.blob(b"the same"))
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(0.5)  # it waits for the end of the first
+        one.connection.commit()
+        thread.join(10)
+        assert done == [digest]
+
+
+def test_a_sweep_takes_no_blob_that_somebody_found(url: str) -> None:
+    with Store.open(url, write=True) as store, store.writer() as w:
+        w.blob(b"found again")
+    with Store.open(url, write=True) as store, Store.open(url, write=True) as sweeping:
+        with store.writer() as w:
+            digest = w.blob(b"found again")
+            sweeper = threading.Thread(target=sweep, args=[sweeping])
+            sweeper.start()
+            sweeper.join(0.5)
+            assert sweeper.is_alive()
+            row = add_compile(w, add_recording(w), "0/0")
+            w.add("output_codes", compile_id=row, partition="", ordinal=0, digest=digest)
+        sweeper.join(10)
+        assert store.read_blob(digest) == b"found again"
 
 
 # ---- What is bad

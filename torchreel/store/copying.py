@@ -43,7 +43,8 @@ def copy_recording(source: Store, recording_id: int, target: Store) -> int:
         ids: _Ids = {"recordings": {recording_id: new}, "configs": _configs(source, writer)}
         for table in _COPIED:
             _copy_rows(source, table, writer, ids)
-        for row in _rows(source, select(schema.blobs.c.digest)):
+        # In one order, or two that copy the same wait for each other.
+        for row in _rows(source, select(schema.blobs.c.digest).order_by(schema.blobs.c.digest)):
             with reading():
                 content = source.read_blob(row.digest)
             writer.blob(content)

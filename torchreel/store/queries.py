@@ -711,7 +711,10 @@ def _status(store: Store, row: Recording, process: str | None) -> str:
     if is_alive(row.pid, process):
         return "running"
     ends = marks.read(store.target, row.pid, row.started_ns)
-    return "done" if ends is not None and ends.orderly else "died"
+    if ends is not None and ends.orderly:
+        return "done"
+    elsewhere = marks.may_go_on_elsewhere(store.target, row.pid, row.started_ns)
+    return "running" if elsewhere else "died"
 
 
 def _with_true_statuses(

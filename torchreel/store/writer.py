@@ -12,9 +12,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from torchreel.errors import UnsupportedError
 from torchreel.store import configs as config_rows
-from torchreel.store.blobs import blobs
+from torchreel.store.blobs.packing import pack
 from torchreel.store.configs import ConfigEntry
-from torchreel.store.schema import COMPUTED, config_entries, configs, metadata
+from torchreel.store.documents.jsontypes import digest_of
+from torchreel.store.schema import COMPUTED, blobs, config_entries, configs, metadata
+from torchreel.store.servers.connections import no_sweep
 
 
 class Writer:
@@ -26,7 +28,15 @@ class Writer:
 
     def blob(self, data: bytes) -> str:
         """Store `data` once, compressed, and return its digest."""
-        return blobs.put(self.connection, data)
+        digest = digest_of(data)
+        # What is there already could be swept before a row names it.
+        no_sweep(self.connection)
+        present = select(1).where(blobs.c.digest == digest)
+        if self.connection.execute(present).first() is None:
+            codec, packed = pack(data)
+            # Another transaction may put the same one meanwhile.
+            self.put("blobs", digest=digest, codec=codec, size=len(data), data=packed)
+        return digest
 
     def flush(self) -> None:
         """Do nothing: no blob waits here (see `direct`)."""

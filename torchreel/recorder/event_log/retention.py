@@ -51,7 +51,9 @@ _DIGESTS = (
     ("compiles", "frame_source"), ("failures", "traceback"),
     ("frame_bundles", "digest"), ("frame_bundles", "tensors"),
 )  # fmt: skip
-"""Every column that names a blob."""
+"""Every column of a recording that names a blob."""
+_CASES = ("cases", "document")
+"""The same of what 'minify' writes into the file, which has that table from then on."""
 _FAILING = "('failed', 'crashed', 'hung')"
 _HEX = re.compile(rb'"([0-9a-f]{64})"')
 
@@ -79,12 +81,18 @@ def drop_material(writer: AnyWriter, compile_id: int) -> None:
         _rows(writer, f"DELETE FROM {table} WHERE compile_id = :id", id=compile_id)
     unused = " AND ".join(
         f"NOT EXISTS (SELECT 1 FROM {table} WHERE {table}.{column} = :digest)"
-        for table, column in _DIGESTS
+        for table, column in _digests(writer)
     )
     for digest in blobs:
         _rows(writer, f"DELETE FROM blobs WHERE digest = :digest AND {unused}", digest=digest)
     _rows(writer, DROP_UNUSED)
     _forget(writer, blobs)
+
+
+def _digests(writer: AnyWriter) -> tuple[tuple[str, str], ...]:
+    """Return every column that names a blob."""
+    (found,) = _rows(writer, "SELECT count(*) FROM sqlite_master WHERE name = 'cases'")
+    return (*_DIGESTS, _CASES) if found[0] else _DIGESTS
 
 
 def _forget(writer: AnyWriter, digests: Iterable[str]) -> None:
@@ -270,7 +278,7 @@ class _Sweep:
 
     def _unused(self, writer: AnyWriter, pages: dict[str, frozenset[str]]) -> list[str]:
         named: set[str] = set()
-        for table, column in _DIGESTS:
+        for table, column in _digests(writer):
             named.update(row[0] for row in _rows(writer, f"SELECT {column} FROM {table}"))
         last = LastPack()
         for (digest,) in _rows(writer, "SELECT digest FROM event_pages"):

@@ -1,30 +1,18 @@
 """Content-addressed, compressed blobs: everything large in a store, kept once.
 
 A blob's name is the sha256 of its bytes, so that graphs, sources and payloads are shared between
-compiles, recordings and runs. Called by `writer` (to put) and `database` (to get).
+compiles, recordings and runs. Read by `database`, written by `writer` and
+`files.direct`.
 """
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, text
+from sqlalchemy import Connection, bindparam, text
 
-from torchreel.store.blobs.packing import KEPT, Fetch, LastPack, pack, read
+from torchreel.store.blobs.packing import KEPT, Fetch, LastPack, read
 from torchreel.store.blobs.packs import PARTS
-from torchreel.store.documents.jsontypes import digest_of
-from torchreel.store.schema import blobs
-
-
-def put(connection: Connection, data: bytes) -> str:
-    """Store `data` unless it is there already, and return its digest."""
-    digest = digest_of(data)
-    present = connection.execute(select(1).where(blobs.c.digest == digest)).first()
-    if present is None:
-        codec, packed = pack(data)
-        row = {"digest": digest, "codec": codec, "size": len(data), "data": packed}
-        connection.execute(insert(blobs), row)
-    return digest
 
 
 def get(connection: Connection, digest: str, last: LastPack | None = None) -> bytes:

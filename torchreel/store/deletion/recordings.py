@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, inspect, select, text
+from sqlalchemy import Connection, delete, inspect, or_, select, text
 
 from torchreel.store import schema
 from torchreel.store.database import Store
@@ -43,7 +43,9 @@ def _delete_computed(connection: Connection, recordings: Sequence[int]) -> None:
     connection.execute(delete(schema.reductions).where(at.failure_id.in_(failures)))
     used = (select(column) for column in (at.start_case, at.best_case, caught.case_digest))
     is_unused = [cases.digest.not_in(each) for each in used]
-    unused = select(cases.digest).where(cases.failure_id.in_(failures), *is_unused)
+    # One whose failure went first stayed for the reduction of another.
+    owned = or_(cases.failure_id.in_(failures), cases.failure_id.is_(None))
+    unused = select(cases.digest).where(owned, *is_unused)
     digests = list(connection.execute(unused).scalars())
     _delete_verdicts(connection, recordings)
     for start in range(0, len(digests), _CHUNK):

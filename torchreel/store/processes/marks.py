@@ -229,6 +229,27 @@ def is_of_this_machine(target: str, pid: int, started_ns: int) -> bool:
     return place == _machine() != bytes(16)
 
 
+_LONG = 3600.0
+
+
+def may_go_on_elsewhere(target: str, pid: int, started_ns: int) -> bool:
+    """Return True if a process of another machine, which sees the same disk, may still write.
+
+    That is said of one whose marks, or whose store, were written to within the hour and since this
+    machine was started: before, it may have been this one.
+    """
+    data = _content(target, pid, started_ns)
+    place = None if data is None else _HEADER.unpack_from(data)[2]
+    if place in (None, bytes(16), _machine()):
+        return False
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    touched = [booted]
+    for name in (path_of(target, pid, started_ns), target):
+        with contextlib.suppress(OSError):
+            touched.append(os.stat(name).st_mtime)
+    return max(touched) > max(booted, time.time() - _LONG)
+
+
 def _content(target: str, pid: int, started_ns: int) -> bytes | None:
     """Return a file of marks, if it is one: it has its size and its beginning."""
     try:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, select
+from sqlalchemy import ColumnElement, Table, or_, select
 
 from torchreel.store import schema
 from torchreel.store.database import Store
@@ -99,7 +99,7 @@ def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
     ]
     numbers = [row["id"] for row in reductions]
     by_catch = _of(source, schema.by_catch, schema.by_catch.c.reduction_id.in_(numbers))
-    cases = _of(source, schema.cases, schema.cases.c.failure_id.in_(places))
+    cases = _cases(source, places, reductions, by_catch)
     digests = [row["digest"] for row in cases]
     findings = _of(source, schema.findings, schema.findings.c.case_digest.in_(digests))
     owners = {id_: identity("failure", recording, place) for id_, place in places.items()}
@@ -117,6 +117,25 @@ def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
         tuple((_of_finding(row), row) for row in findings),
         owners=owners,
     )
+
+
+def _cases(
+    source: Store, failures: Collection[int], reductions: list[Values], by_catch: list[Values]
+) -> list[Values]:
+    """Read the cases of these failures, and those of their reductions that another failure has.
+
+    A case is kept once: for the failure that came to it first, which may be gone.
+    """
+    owner = {row["id"]: row["failure_id"] for row in reductions}
+    wanted = {row["case_digest"]: owner[row["reduction_id"]] for row in by_catch}
+    for row in reductions:
+        wanted |= dict.fromkeys((row["start_case"], row["best_case"]), row["failure_id"])
+    at = schema.cases.c
+    found = _of(source, schema.cases, or_(at.failure_id.in_(failures), at.digest.in_(wanted)))
+    return [
+        row if row["failure_id"] in failures else {**row, "failure_id": wanted[row["digest"]]}
+        for row in found
+    ]
 
 
 def _of(source: Store, table: Table, condition: ColumnElement[bool]) -> list[Values]:
