@@ -432,16 +432,18 @@ def test_a_stack_begins_with_the_frame_whatever_its_callers_are_called() -> None
         assert forms.payload(own) == own
 
 
-def test_a_stack_keeps_a_frame_that_breaks_at_the_line_that_called_it() -> None:
+def test_a_frame_that_breaks_at_the_line_that_called_it_is_taken_for_the_caller() -> None:
     """Torch shows a resumed frame and the one that called it as one, where the line is one."""
     again = '  File "m.py", line 21, in forward\n    a() or b()\n'
+    later = '  File "m.py", line 22, in forward\n    c()\n'
     main = '  File "m.py", line 3, in main\n    g()\n'
     callers = frozenset({("m.py", 3, "main"), ("m.py", 21, "forward")})
     forms = DynamoNormaliser(("m.py", "torch_dynamo_resume_in_forward_at_21"), (20, 30), callers)
-    alone = DynamoNormaliser(("m.py", "torch_dynamo_resume_in_forward_at_21"), (20, 30))
-    for recorded in (main + again, main + again + again):
-        assert forms.payload(f"Stack:\n{recorded}\nEnd") == f"Stack:\n{again}\nEnd"
-    assert alone.payload(f"Stack:\n{again}\nEnd") == f"Stack:\n{again}\nEnd"
+    # With its callers, with itself, and as a replay has it: called by nobody, itself or nothing.
+    for stack in (main + again, main + again + again, again, ""):
+        assert forms.payload(f"Stack:\n{stack}\nEnd") == "Stack:\n\nEnd"
+    for stack in (main + again + later, main + later, later):
+        assert forms.payload(f"Stack:\n{stack}\nEnd") == f"Stack:\n{later}\nEnd"
     assert forms.payload(main) == ""
 
 

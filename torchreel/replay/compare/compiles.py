@@ -28,6 +28,7 @@ from torchreel.replay.compare.lanes import (
     facts_at_start,
     holes,
     lanes,
+    lines_and_callers,
     symbols_found_equal,
 )
 from torchreel.replay.compare.normalise import (
@@ -211,10 +212,11 @@ def _events(recorded: Side, replayed: Side, question: Question) -> EventComparis
         )
         return EventComparison((), "", "", (why,))
     again = Point(point.entry, point.partition)
+    _, called_by = lines_and_callers(recorded.store, recorded.compile)
     known = facts_at_start(recorded.store, recorded.compile, point)
     theirs = lanes(
         replayed.store, replayed.compile, scope, again, allowed, replay=True, known=known,
-        stand_ins=stand_ins, equal=equal,
+        stand_ins=stand_ins, equal=equal, called_by=called_by,
     )  # fmt: skip
     left: Mapping[str, Lane] = ours
     right: Mapping[str, Lane] = theirs or {}

@@ -26,7 +26,7 @@ from torchreel.replay.compare.normalise import (
     equal_symbols,
     torch_file,
 )
-from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
+from torchreel.replay.compare.normalise_dynamo import Caller, DynamoNormaliser
 from torchreel.replay.compare.rules import (
     FAKE_INPUTS,
     FLIGHT,
@@ -216,17 +216,19 @@ def lanes(
     known: frozenset[Fact] = frozenset(),
     stand_ins: frozenset[str] = frozenset(),
     equal: Mapping[str, str] = MappingProxyType({}),
+    called_by: frozenset[Caller] = frozenset(),
 ) -> dict[str, Lane] | None:
     """Return the lanes of a compile, by name; None if its event log lacks the checkpoint.
 
     A `replay` begins at its checkpoint, so every event in it is in scope, except for facts that
     were `known` there (`facts_at_start`).  `stand_ins` are operators whose fake kernels are not the
     recorded ones: their results are compared, not the operators within them.  `equal` are the
-    symbols that the recorded compile found to be equal.
+    symbols that the recorded compile found to be equal; `called_by` are the frames that called the
+    recorded one.
     """
     found: dict[str, Lane] = {}
     selected = EventSelection(scope, point, excuses, began=began(point, replay=replay), known=known)
-    files, lines, callers = _files(store, compile), *_lines_and_callers(store, compile)
+    files, lines, callers = _files(store, compile), *lines_and_callers(store, compile)
     readers: dict[str, _Reader] = {}
     for event in queries.events(store, compile):
         sifted = selected.sift(event)
@@ -236,7 +238,8 @@ def lanes(
         lane = found.setdefault(name, Lane())
         lane.begins.setdefault(event.stage or "", event.seq)
         if name not in readers:  # each lane numbers what it meets
-            forms = DynamoNormaliser((compile.frame_file, compile.frame_name), lines, callers)
+            frame = (compile.frame_file, compile.frame_name)
+            forms = DynamoNormaliser(frame, lines, callers | called_by)
             readers[name] = _Reader(store, Normaliser(files, forms, equal), stand_ins)
         readers[name].add(lane, event, sifted)
     if scope.checkpoint and point is not None and selected.mark is None and not replay:
@@ -318,9 +321,9 @@ def _files(store: Store, compile: Compile) -> dict[int, str]:
     return normaliser.files
 
 
-def _lines_and_callers(
+def lines_and_callers(
     store: Store, compile: Compile
-) -> tuple[tuple[int, int], frozenset[tuple[str, int, str]]]:
+) -> tuple[tuple[int, int], frozenset[Caller]]:
     """Return the first and last line of the frame of a compile, and the frames that called it."""
     start = next(iter(queries.events(store, compile, FrameStart.kind)), None)
     if start is None or not isinstance(start.fields, FrameStart):

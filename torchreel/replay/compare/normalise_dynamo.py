@@ -93,6 +93,10 @@ _KINDS = (
 )  # fmt: skip
 
 
+Caller = tuple[str, int, str]
+"""File, line and name of a frame that was on the stack when the compiled one was called."""
+
+
 @dataclass
 class DynamoNormaliser:
     """The spelling of one event log; `frame` is the file and the name of the compiled frame."""
@@ -100,8 +104,8 @@ class DynamoNormaliser:
     frame: tuple[str, str] = ("", "")
     lines: tuple[int, int] = (0, sys.maxsize)
     """The first and the last line of the frame: a method may call one of the same name."""
-    callers: frozenset[tuple[str, int, str]] = frozenset()
-    """File, line and name of each frame that was on the stack when it was called."""
+    callers: frozenset[Caller] = frozenset()
+    """The frames that called it; in a replay, those that called the recorded one as well."""
     _identities: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -160,14 +164,13 @@ class DynamoNormaliser:
     def _start(self, stack: Sequence[re.Match[str]]) -> int:
         """Return where the frame begins in a stack; where its callers end if it is not in it.
 
-        A resumed frame may break at the line that called it: torch shows the two as one.
+        A resumed frame may break at the line that called it: torch shows the two as one, which is
+        taken for the caller, for a stack may also end there.
         """
-        frames = [found for found in stack if self._is_frame(found)]
-        if frames:
-            own = (found for found in frames if not self._is_caller(found))
-            return next(own, frames[-1]).start()
-        others = (found.start() for found in stack if not self._is_caller(found))
-        return next(others, stack[-1].end())
+        others = [found for found in stack if not self._is_caller(found)]
+        own = (found for found in others if self._is_frame(found))
+        found = next(own, others[0] if others else None)
+        return stack[-1].end() if found is None else found.start()
 
     def _is_caller(self, found: re.Match[str]) -> bool:
         return (found["file"], int(found["line"]), found["name"]) in self.callers
