@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchreel.errors import UsageError
-from torchreel.recorder.redaction import Redactor, Rules, Withheld, paths, words
+from torchreel.recorder.redaction import Redactor, Rules, Withheld, documents, paths, words
 from torchreel.recorder.redaction.known.values import KnownValues
 from torchreel.recorder.redaction.words import Words
 from torchreel.recorder.redaction.writer import RedactingWriter
@@ -751,3 +751,45 @@ def test_no_level_keeps_a_secret_of_the_command_line_that_the_one_below_takes_ou
         "train.py", "-u<redacted>", "--<redacted>" if mode == "default" else "<redacted>", glued,
         "<redacted>", "-p<redacted>",
     ]  # fmt: skip
+
+
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([4829137, -4829137, "4829137", "a 4829137", ",4829137,", "]", '"', "\\", ":"])
+    | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def _expected(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_expected(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _expected(item) for name, item in value.items()}
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    text = str(value) if is_number else value
+    if not isinstance(text, str) or "4829137" not in text:
+        return value
+    return text.replace("4829137", "*")
+
+
+@given(_JSON, st.booleans())
+def test_numbers_in_a_document_are_changed_as_strings_are(value: Any, spaced: bool) -> None:
+    data = json.dumps([value], separators=None if spaced else (",", ":")).encode()
+    places = [found.start() for found in re.finditer(b"4829137", data)]
+    changed = documents.rewritten(data, places, lambda text: text.replace(b"4829137", b"*"))
+    assert json.loads(changed) == [_expected(value)]
+
+
+def test_a_secret_that_is_a_number_leaves_a_document_readable(redactor: Redactor) -> None:
+    redactor.learn(["48291374", "-50000.0"])
+    kept = redactor.data(b'{"member":"x","args":["float",null,48291374,-50000.0,148291374]}')
+    # What is computed with is no secret, whatever it is called (TOKEN_SELF_ATTN_VALUE = -5e4).
+    assert parse_json(kept) == {
+        "member": "x", "args": ["float", None, "<redacted>", -50000.0, 148291374]
+    }  # fmt: skip

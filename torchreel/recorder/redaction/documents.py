@@ -17,6 +17,10 @@ from torchreel.patterns import lazy
 
 _CONTENT = lazy(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _BACKSLASH = 92
+_BETWEEN = lazy(rb"\s*[,:\]}]|\s*[\[{]")
+"""What stands between two strings begins so, or before the first one; so may a string."""
+_STRING = lazy(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_NUMBER = lazy(rb"-?\d[\d.eE+-]*")
 _TO_ESCAPE = lazy(rb'[\x00-\x1f"\\]')
 
 
@@ -40,9 +44,12 @@ def is_document(data: bytes) -> bool:
 
 
 def rewritten(data: bytes, places: Iterable[int], change: Callable[[bytes], bytes]) -> bytes:
-    """Return a document whose strings around the given places, in order, went through `change`."""
+    """Return a document whose strings around the given places, in order, went through `change`.
+
+    A number there that `change` does not leave as it is becomes a string.
+    """
     parts: list[bytes] = []
-    done = behind = 0
+    done = behind = outside = 0
     for at in places:
         if at < behind:
             continue
@@ -50,7 +57,18 @@ def rewritten(data: bytes, places: Iterable[int], change: Callable[[bytes], byte
         if start < behind:  # in no string
             continue
         found = _CONTENT.match(data, start)
-        behind = found.end() if found is not None else start
+        end = found.end() if found is not None else start
+        if _BETWEEN.match(data, start, end):
+            outside, is_string = _is_opening(data, outside, start - 1)
+            if not is_string:
+                token = _number(data, start, end, at)
+                if token is not None and (after := change(token[0])) != token[0]:
+                    parts += [data[done : token.start()], b'"', encoded(after), b'"']
+                    done = token.end()
+                behind = end if token is None else token.end()
+                continue
+        behind = end
+        outside = end + 1
         before = decoded(data[start:behind])
         after = change(before)
         if after != before:
@@ -65,6 +83,26 @@ def _opening(data: bytes, at: int) -> int:
     while quote > 0 and data[quote - 1] == _BACKSLASH and _is_escaped(data, quote):
         quote = data.rfind(b'"', 0, quote)
     return quote + 1
+
+
+def _is_opening(data: bytes, outside: int, quote: int) -> tuple[int, bool]:
+    """Return whether a string begins at a quote, and a later place in no string.
+
+    `outside` is a place in no string.
+    """
+    if quote < 0:
+        return outside, False
+    for found in _STRING.finditer(data, outside):
+        if found.end() > quote:
+            return outside, found.start() == quote
+        outside = found.end()
+    return outside, False
+
+
+def _number(data: bytes, start: int, end: int, at: int) -> re.Match[bytes] | None:
+    """Return the number around a place between two strings."""
+    numbers = _NUMBER.finditer(data, start, end)
+    return next((found for found in numbers if found.start() <= at < found.end()), None)
 
 
 def _is_escaped(data: bytes, quote: int) -> bool:

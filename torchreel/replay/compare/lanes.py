@@ -321,9 +321,7 @@ def _files(store: Store, compile: Compile) -> dict[int, str]:
     return normaliser.files
 
 
-def lines_and_callers(
-    store: Store, compile: Compile
-) -> tuple[tuple[int, int], frozenset[Caller]]:
+def lines_and_callers(store: Store, compile: Compile) -> tuple[tuple[int, int], frozenset[Caller]]:
     """Return the first and last line of the frame of a compile, and the frames that called it."""
     start = next(iter(queries.events(store, compile, FrameStart.kind)), None)
     if start is None or not isinstance(start.fields, FrameStart):

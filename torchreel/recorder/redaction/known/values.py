@@ -32,6 +32,8 @@ _LONGEST = 30_000
 _WORD = lazy_text(r"[A-Za-z_.]+|\d+")
 _QUOTES = b"'\""
 _MARK = REDACTED.decode()
+_DECIMAL = lazy_text(r"-?\d+\.\d+(?:e[+-]?\d+)?")
+"""A number of the computation, which may stand under any name and anywhere."""
 _MADE = lazy_text(
     r"<(?:lambda|listcomp|setcomp|dictcomp|genexpr|module|locals|string|stdin|console|unknown|path"
     r"|frozen [\w.]+|eval_with_key|ipython-input[\w-]*)>"
@@ -96,7 +98,11 @@ class KnownValues:
         """
         if not _SHORTEST <= len(value) <= _LONGEST or _MARK in value or _MADE.match(value):
             return False
-        if value in ("None", "True", "False") or (value in self._cleared and not lasting):
+        if (
+            value in ("None", "True", "False")
+            or _DECIMAL.fullmatch(value)
+            or (value in self._cleared and not lasting)
+        ):
             return False
         if value.startswith("/") and os.path.exists(value):  # PWD is in all paths, and no password
             return False
