@@ -18,7 +18,7 @@ from torchreel.patterns import lazy
 _CONTENT = lazy(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _BACKSLASH = 92
 _BETWEEN = lazy(rb"\s*[,:\]}]|\s*[\[{]")
-"""The beginning of the bytes between two strings, or before the first; a string may begin so too."""
+"""The beginning of the bytes between two strings, or before the first; a string may have it too."""
 _STRING = lazy(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NUMBER = lazy(rb"-?\d[\d.eE+-]*")
 _TO_ESCAPE = lazy(rb'[\x00-\x1f"\\]')
