@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sqlite3
@@ -18,10 +19,13 @@ from torchreel.errors import StoreError
 from torchreel.sharing.audit import rules
 from torchreel.sharing.audit.audit import audit
 from torchreel.sharing.audit.finding_kinds import kind_of
-from torchreel.sharing.audit.walk import KEY, LINE, Leaf, of_json
+from torchreel.sharing.audit.leftovers import leftovers
+from torchreel.sharing.audit.walk import KEY, LINE, Leaf, of_bytes, of_json
 from torchreel.sharing.share import Shared
 from torchreel.store import Store, schema
-from torchreel.store.documents.jsontypes import Json
+from torchreel.store.blobs.packing import PACKED
+from torchreel.store.blobs.packs import OpenPack
+from torchreel.store.documents.jsontypes import Json, digest_of
 
 CANARY = "zqvkwjxb"
 
@@ -194,3 +198,97 @@ def test_a_long_text_takes_no_longer_than_it_is_long(piece: str) -> None:
 )  # fmt: skip
 def test_the_kind_of_a_finding(text: str, kind: str) -> None:
     assert kind_of(Leaf(("blob", "x", LINE), text)) == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Иванов Пётр", "密码 山田太郎", "10.20.30.40", "10.20.30.40:29500", "4111 1111 1111 1111",
+        "+49 170 1234567", "4111111111111111",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "place",
+    [("events", "data"), ("failures", "message"), ("blob", "x", "args"), ("blob", "x", KEY)],
+)
+def test_what_has_no_word_is_not_allowed_for_that(place: tuple[str, ...], text: str) -> None:
+    assert not rules.allows(Leaf(place, text), frozenset())
+
+
+def test_a_parameter_of_an_expression_may_leave() -> None:
+    for text in ("s0", "Add(s0, 1)", "Max(1, Mul(4, s0))", "Mod(s0, -2)"):
+        assert rules.allows(Leaf(("blob", "x", "args"), text), frozenset()), text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f'CREATE INDEX "{CANARY}" ON recordings(run)',
+        f"CREATE TABLE stages2 (digest TEXT /* {CANARY} */)",
+        f"CREATE TABLE stages2 ({CANARY} TEXT)",
+        "CREATE INDEX run ON recordings(run) -- 4111 1111 1111 1111",
+    ],
+)
+def test_a_definition_that_is_none_of_ours_is_found(bundle: Path, statement: str) -> None:
+    with closing(sqlite3.connect(bundle)) as database:
+        database.execute(statement.replace(" -- ", " /* ") + (" */" if " -- " in statement else ""))
+        database.commit()
+    with contextlib.suppress(StoreError):  # it may be refused as well
+        assert not audit(bundle).is_clean
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["alice hunter2".encode("utf-16"), "пароль".encode("cp1251"), b"\xff\x00abc\x00pin\x00"],
+)
+def test_bytes_of_no_known_form_are_found(data: bytes) -> None:
+    assert [leaf for leaf in of_bytes(("blob", "x"), data) if not rules.allows(leaf, frozenset())]
+
+
+def test_what_is_left_in_a_pack_is_found(tmp_path: Path) -> None:
+    """A part of a pack stays as long as one blob in it does."""
+    path = tmp_path / "run.db"
+    part = OpenPack().add([b"{}", CANARY.encode() * 9])
+    digests = [digest_of(b"{}"), digest_of(CANARY.encode() * 9)]
+    with Store.open(path, create=True) as store, store.writer() as w:
+        number = w.add("packs", size=part.size, data=part.data, dictionary=part.dictionary)
+        for digest, start, size in zip(digests, (0, 2), (2, 72), strict=True):
+            w.put(
+                "blobs", digest=digest, codec=PACKED, size=size, data=b"", pack=number, start=start
+            )
+    assert any(CANARY in one.text for one in audit(path).findings)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("DELETE FROM blobs WHERE start = 2")
+        database.execute("VACUUM")
+    for target in (path, f"sqlite:///{path}"):
+        assert any(CANARY in one.text for one in audit(target).findings)
+
+
+@pytest.mark.parametrize("secret", ["Секретныйпароль", CANARY, "4111 1111 1111 1111 "])
+@pytest.mark.parametrize("url", [False, True])
+def test_what_is_left_at_the_end_of_a_long_value_is_found(
+    tmp_path: Path, secret: str, url: bool
+) -> None:
+    path = tmp_path / "run.db"
+    Store.open(path, create=True).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA secure_delete = 0")
+        database.execute("CREATE TABLE t (x TEXT)")
+        database.execute("INSERT INTO t VALUES (?)", (secret * (90_000 // len(secret)),))
+        database.execute("DELETE FROM t")
+        # The page that was used last is taken first; what the new value does not cover stays.
+        database.execute("INSERT INTO t VALUES (?)", ("torch" * 5000,))
+        database.execute("UPDATE t SET x = ?", ("torch" * 4500,))
+    data = path.read_bytes()
+    target = f"sqlite:///{path}" if url else path
+    texts = {text for _, text in leftovers(path)}
+    assert secret.encode() in data
+    assert any(secret.strip() in text for text in texts)
+    with contextlib.suppress(StoreError):  # of the table that no store has
+        assert any(one.kind == "left over" for one in audit(target).findings)
+
+
+def test_bytes_behind_the_last_page_are_found(bundle: Path) -> None:
+    with bundle.open("ab") as file:
+        file.write(f"{CANARY} is behind".encode())
+    assert any(CANARY in one.text for one in audit(bundle).findings)

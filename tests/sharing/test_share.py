@@ -149,3 +149,23 @@ def test_digits_of_a_number_in_a_digest_are_no_canary() -> None:
     number = float.fromhex("0x1.a3c4e8p+2")
     assert found_in([b"sha256 77a3c4e8f1"], {"one": number}) == []
     assert found_in([b'"0x1.a3c4e8p+2"'], {"one": number}) == ["one"]
+
+
+@pytest.mark.parametrize("which", ["store and bundle", "store and map", "bundle and map"])
+def test_no_file_is_written_over_another(tmp_path: Path, which: str) -> None:
+    """Not with --force: the recording, or the only key to the names, would be gone."""
+    store = tmp_path / "run.db"
+    Store.open(store, create=True).close()
+    before = store.read_bytes()
+    (tmp_path / "link.db").symlink_to(store)
+    other = tmp_path / "other.db"
+    output, names = {
+        "store and bundle": (tmp_path / "link.db", other),
+        "store and map": (other, store),
+        "bundle and map": (other, other),
+    }[which]
+    options = ShareOptions(output, map=names, force=True)
+    with pytest.raises(UsageError, match="can't be one file"):
+        share(f"{store}#1", output, options=options)
+    assert store.read_bytes() == before
+    assert not other.exists()

@@ -17,6 +17,7 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
 
 _FLOATS = re.compile(r'Float\("([^"]*)"')
+_COMPLEX = re.compile(r"complex\(([^,]*), ([^)]*)\)")
 _TELLING = 16
 """Sizes above this say something about a model."""
 
@@ -72,12 +73,23 @@ def leaving(case: Case, signature: Signature, needed: Sequence[str] = ()) -> Lea
 
 
 def numbers_in(case: Case) -> frozenset[str]:
-    """Return the numbers that a neutral one was tried for: of calls, constants, float hints."""
+    """Return the numbers that a neutral one was tried for: of calls, constants, float hints,
+    config.
+
+    Of a complex number, its parts.
+    """
     hints = [as_list(row)[1] for row in _rows(case)]
     texts = [text for hint in hints for text in _FLOATS.findall(str(hint))]
-    return frozenset(_literals(case)) | {repr(float.fromhex(text)) for text in texts} | {
-        _spelled(hint) for hint in hints
-    }  # fmt: skip
+    parts = [part for number in _literals(case) for part in _COMPLEX.findall(number)]
+    return frozenset(
+        chain(
+            _literals(case),
+            (repr(float.fromhex(text)) for text in texts),
+            map(_spelled, hints),
+            chain.from_iterable(parts),
+            (_spelled(as_object(entry).get("value")) for entry in case.checkpoint.config),
+        )
+    )
 
 
 def _literals(case: Case) -> set[str]:

@@ -5,6 +5,7 @@ Lives here: the steps, one after the other. Called by `torchreel share`, and as 
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -94,8 +95,8 @@ def share(
     UsageError where a file would be overwritten.
     """
     chosen = replace(options or ShareOptions(Path(output)), output=Path(output))
-    _refuse_overwriting(chosen)
     where = parse(address)
+    _refuse_overwriting(chosen, where.store)
     with Store.open(where.store, write=chosen.minimise is not None) as store:
         row = queries.compile_at(store, where)
         failure = queries.failure_of(store, row)
@@ -113,7 +114,16 @@ def share(
         return _shared(cases, failure.signature, was_reduced, chosen, judge)
 
 
-def _refuse_overwriting(options: ShareOptions) -> None:
+def _refuse_overwriting(options: ShareOptions, source: str) -> None:
+    files = {"the bundle": options.output, "the map": options.map_path}
+    if "://" not in source:
+        files = {"the store": Path(source), **files}
+    for (what, path), (other, its) in itertools.combinations(files.items(), 2):
+        if path.resolve() == its.resolve():
+            raise UsageError(
+                f"{what.capitalize()} and {other} can't be one file, {path}: name another with "
+                "-o or --map."
+            )
     for path, what in ((options.output, "-o"), (options.map_path, "--map")):
         if path.exists() and not options.force:
             raise UsageError(

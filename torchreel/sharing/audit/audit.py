@@ -13,6 +13,7 @@ from torchreel.sharing.audit.finding_kinds import kind_of
 from torchreel.sharing.audit.leftovers import leftovers
 from torchreel.sharing.audit.walk import Leaf, leaves
 from torchreel.store import Store
+from torchreel.store.files.sqlite_files import path_of
 from torchreel.store.passwords import hidden
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -61,8 +62,8 @@ def audit(target: str | Path) -> AuditReport:
             count += 1
             if not rules.allows(leaf, declared):
                 found[_finding(leaf)] = None
-    path = Path(target)
-    if path.is_file():
+    path = path_of(str(target))
+    if path is not None and path.is_file():
         found |= dict.fromkeys(_left(path))
     if count == 0:
         raise DamagedStore(f"{target} holds nothing that could be looked at.")
@@ -77,7 +78,7 @@ def _readable(leaf: Leaf) -> object:
     """Return a number as a person writes it; of an expression, those in it."""
     if isinstance(leaf.value, str) and (quoted := _FLOATS.findall(leaf.value)):
         return ", ".join(repr(rules.float_of(text)) for text in quoted)
-    if leaf.place[-1] == "f" and isinstance(leaf.value, str):
+    if leaf.place[-1] in ("f", "c") and isinstance(leaf.value, str):
         try:
             return repr(float.fromhex(leaf.value))
         except (ValueError, OverflowError):
@@ -97,7 +98,7 @@ def _left(path: Path) -> Iterator[AuditFinding]:
         if rules.is_of_schema(text):
             continue
         words = [word for word in _RUN.findall(text) if rules.unknown_words(word)]
-        if words:
+        if words or not text.isascii() or rules.has_long_number(text):
             yield AuditFinding("left over", place, text)
 
 

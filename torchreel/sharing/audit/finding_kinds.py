@@ -39,7 +39,7 @@ def kind_of(leaf: Leaf) -> str:
         return "host"
     if _PATH.search(text):
         return "path"
-    if leaf.place[-1] == "f" or 'Float("' in text:
+    if leaf.place[-1] in ("f", "c") or 'Float("' in text:
         return "number"
     if leaf.place[-1] == LINE and _SOURCE.search(text):
         return "source text"

@@ -19,6 +19,8 @@ _TABLES = {2: 12, 5: 12, 10: 8, 13: 8}
 """Kinds of pages of a b-tree, with the bytes of their headers."""
 _MOST_UNPACKED = 64 << 20
 _WORDS = re.compile(rb"[\x20-\x7e]{4,}")
+_OTHER_WORDS = re.compile(rb"(?:[\xc3-\xdf][\x80-\xbf][ ]?){6,}|(?:[\xe1-\xec][\x80-\xbf]{2}){3,}")
+"""Letters of two or three bytes in UTF-8, more of them than occur by chance."""
 _LOGS = ("-wal", "-journal")
 
 
@@ -34,6 +36,9 @@ def leftovers(path: Path) -> Iterator[tuple[str, str]]:
         for number in range(1, pages.count + 1):
             for gap in pages.gaps(number):
                 yield from _texts(f"unused space of page {number}", gap)
+            for last, tail in pages.tails(number):
+                yield from _texts(f"unused space of page {last}", tail)
+        yield from _texts("behind the last page", data[pages.count * size :])
     for ending in _LOGS:
         log = path.with_name(path.name + ending)
         if log.exists() and log.stat().st_size:
@@ -43,6 +48,7 @@ def leftovers(path: Path) -> Iterator[tuple[str, str]]:
 class _Pages:
     def __init__(self, data: bytes, size: int) -> None:
         self._data, self._size = data, size
+        self._usable = size - data[20]
         self.count = len(data) // size
         self._free: set[int] = set()
 
@@ -90,15 +96,69 @@ class _Pages:
             yield page[block + 4 : block + length]
             block = int.from_bytes(page[block : block + 2], "big")
 
+    def tails(self, number: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the pages, and their unused ends, at which long values of a b-tree page end."""
+        page, start = self.page(number), 100 if number == 1 else 0
+        kind = page[start]
+        if kind not in (2, 10, 13) or number in self._free:
+            return
+        cells = int.from_bytes(page[start + 3 : start + 5], "big")
+        pointers = page[start + _TABLES[kind] :][: 2 * cells]
+        for place in range(0, len(pointers) - 1, 2):
+            at = int.from_bytes(pointers[place : place + 2], "big") + (4 if kind == 2 else 0)
+            length, at = _varint(page, at)
+            if kind == 13:  # the number of a row
+                _, at = _varint(page, at)
+            here = self._local(length, is_index=kind != 13)
+            following = int.from_bytes(page[at + here : at + here + 4], "big")
+            if here < length:
+                yield from self._tail(following, length - here)
+
+    def _local(self, length: int, *, is_index: bool) -> int:
+        """Return how much of a value is in its cell (the file format of SQLite, section 1.6)."""
+        least = (self._usable - 12) * 32 // 255 - 23
+        most = (self._usable - 12) * 64 // 255 - 23 if is_index else self._usable - 35
+        if length <= most:
+            return length
+        here = least + (length - least) % (self._usable - 4)
+        return here if here <= most else least
+
+    def _tail(self, number: int, left: int) -> Iterator[tuple[int, bytes]]:
+        room, seen = self._usable - 4, set[int]()
+        while 0 < number <= self.count and number not in seen:
+            seen.add(number)
+            page = self.page(number)
+            if left <= room:
+                yield number, page[4 + left :]
+                return
+            number, left = int.from_bytes(page[:4], "big"), left - room
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of SQLite's, and where it ends."""
+    value = 0
+    for step, byte in enumerate(data[at : at + 9]):
+        if step == 8:
+            return value << 8 | byte, at + 9
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, at + step + 1
+    return value, len(data)
+
 
 def _texts(place: str, data: bytes) -> Iterator[tuple[str, str]]:
-    for found in _WORDS.finditer(data):
-        yield place, found[0].decode("ascii")
+    yield from ((place, text) for text in _readable(data))
     at = data.find(_MAGIC)
     while at >= 0:
-        for found in _WORDS.finditer(_unpacked(data[at:])):
-            yield f"{place}, unpacked", found[0].decode("ascii")
+        yield from ((f"{place}, unpacked", text) for text in _readable(_unpacked(data[at:])))
         at = data.find(_MAGIC, at + 1)
+
+
+def _readable(data: bytes) -> Iterator[str]:
+    """Yield the printable runs, in ASCII and in other alphabets."""
+    for pattern in (_WORDS, _OTHER_WORDS):
+        for found in pattern.finditer(data):
+            yield found[0].decode("utf-8", "replace")
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -32,7 +32,11 @@ _VERSION = re.compile(
     r"\d{1,4}(?:\.\d{1,4}){1,3}(?:(?:\.dev|a|b|rc)\d{1,8})?(?:\+(?:cpu|cu\d{2,4}|xpu|rocm[\d.]+))?"
 )
 _MACHINES = ("x86_64", "aarch64", "arm64", "AMD64")
-_EXPRESSION = re.compile(r"[\w$(), .`\"+-]*")
+_OPERAND = r"(?:-?\d{1,19}|[A-Za-z_]\w*|\$-?\w+|\"[^\"]*\")"
+_EXPRESSION = re.compile(rf"{_OPERAND}?(?:\s*[(),]\s*{_OPERAND}?)*", re.ASCII)
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_LONG_NUMBER = re.compile(r"\d{5}|\d+(?:[.\s-]\d+){3}")
+"""A number that may be one of a person or a machine: telephone, card, IP address."""
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|complex\([^a-z]*\)|-?inf|nan")
 # Keys whose values are names that a program gives.
 _NAMES = frozenset({
@@ -88,6 +92,8 @@ def _allows_text(leaf: Leaf, text: str, declared: frozenset[str]) -> bool:
     place, last = leaf.place, leaf.place[-1]
     if text == "" or _is_pseudonym(text):
         return True
+    if not text.isascii():  # what follows knows the words of torch
+        return False
     if place[0] == "schema":
         return last != LINE and text in _schema_names()
     if place[0] == "environment":
@@ -96,16 +102,18 @@ def _allows_text(leaf: Leaf, text: str, declared: frozenset[str]) -> bool:
         return False
     if last == KEY:
         return _allows_key(place[-2], text)
-    if last == "f":
+    if last in ("f", "c"):
         return bool(_FLOAT.fullmatch(text)) and _plain(float_of(text), declared)
     if last in _NAMES:
         return text in _OWN_NAMES
     if last in ("message", "frames", "exception_types", "exception_type"):
-        return _is_of_torch(text)
+        return _is_of_torch(text) and not has_long_number(text)
     if last == "needed":
         return bool(_NUMBER.fullmatch(text))
     if last == "device":
         return bool(_DEVICE.fullmatch(text))
+    if _INTEGER.fullmatch(text):
+        return abs(int(text)) <= _PLAIN_INTEGER or text in declared or abs(int(text)) in leaf.sizes
     return _is_form(text, declared) or _is_word(place, text)
 
 
@@ -161,7 +169,7 @@ def _allows_environment(leaf: Leaf, text: str) -> bool:
 
 def _is_known(part: str) -> bool:
     """Return True for a word of torch, Python or torchreel, or a number."""
-    if FORM.fullmatch(part) or part.isdigit():
+    if FORM.fullmatch(part) or (len(part) < 3 and part.isdigit() and int(part) <= _PLAIN_INTEGER):
         return True
     return part in words_of_torch.words().names or part in own_words() or hasattr(builtins, part)
 
@@ -169,6 +177,11 @@ def _is_known(part: str) -> bool:
 def _is_of_torch(text: str) -> bool:
     """Return True for a message whose every word torch has in its texts, or that is a pseudonym."""
     return not unknown_words(text)
+
+
+def has_long_number(text: str) -> bool:
+    """Return True for a number in a text that may be one of a person or a machine."""
+    return _LONG_NUMBER.search(text) is not None
 
 
 def unknown_words(text: str) -> list[str]:

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import pickletools
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
 from torchreel.errors import DamagedStore
 from torchreel.store import Store
+from torchreel.store.blobs.packs import Part, unpack_parts
 from torchreel.store.documents.jsontypes import Json, parse_json
 from torchreel.store.schema import JsonText, metadata
 
 _RUN = re.compile(rb"[\x20-\x7e\n\t]{4,}")
+_NUMBERS = frozenset({"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"})
+"""Opcodes of pickle whose argument is a number of the program's."""
+_WORD, _COMMENT = re.compile(r"[^\W\d]\w*"), re.compile(r"--|/\*")
 _MOST_LEAVES = 50_000_000
 KEY = "<key>"
 """The last step of the place of a name of a member."""
@@ -54,20 +61,63 @@ def leaves(store: Store) -> Iterator[Leaf]:
         if "blobs" in tables:
             found = connection.execute(text("SELECT digest FROM blobs ORDER BY digest"))
             digests = [str(row[0]) for row in found]
-        for extra in ("views", "triggers"):
-            yield from _definitions(connection, extra)
+        yield from _definitions(connection)
         uses = _uses(connection, tables)
     for digest in digests:
         yield Leaf(("blobs", "digest"), digest)
         yield from of_bytes(("blob", uses.get(digest, digest[:12])), store.read_blob(digest))
+    if "packs" in tables:
+        with store.connect() as connection:
+            yield from _deleted(connection)
 
 
-def _definitions(connection: Connection, kind: str) -> Iterator[Leaf]:
-    """Yield the texts of views and triggers, of which a store has none."""
-    if connection.dialect.name == "sqlite":
-        query = text("SELECT name, sql FROM sqlite_master WHERE type = :type")
-        for name, sql in connection.execute(query, {"type": kind.rstrip("s")}):
+def _deleted(connection: Connection) -> Iterator[Leaf]:
+    """Yield what is in packs between their blobs: a pack stays while one of its blobs does."""
+    parts: dict[int, list[tuple[int, Part]]] = {}
+    rows = connection.execute(
+        text("SELECT coalesce(first, id), id, size, data, dictionary FROM packs ORDER BY id")
+    )
+    for first, number, size, data, dictionary in rows:
+        parts.setdefault(first, []).append((number, Part(size, bytes(data), dictionary)))
+    used: dict[int, list[tuple[int, int]]] = {}
+    for number, start, size in connection.execute(
+        text("SELECT pack, start, size FROM blobs WHERE pack IS NOT NULL")
+    ):
+        used.setdefault(number, []).append((start, start + size))
+    for first, held in parts.items():
+        data, begin = unpack_parts(f"of pack {first}", [part for _, part in held]), 0
+        for number, part in held:
+            at = 0
+            for start, end in [*sorted(used.get(number, ())), (part.size, part.size)]:
+                if start > at:
+                    yield from of_bytes(
+                        ("blob", f"deleted from pack {first}"), data[begin + at : begin + start]
+                    )
+                at = max(at, end)
+            begin += part.size
+
+
+def _definitions(connection: Connection) -> Iterator[Leaf]:
+    """Yield what no store of ours has: views, triggers, and words or comments in a definition."""
+    if connection.dialect.name != "sqlite":
+        return
+    for kind, name, sql in connection.execute(text("SELECT type, name, sql FROM sqlite_master")):
+        own = kind in ("table", "index") and not _COMMENT.search(sql or "")
+        if not own or not set(_WORD.findall(f"{name} {sql or ''}")) <= _words_of_definitions():
             yield Leaf(("schema", kind, LINE), f"{name}: {sql}")
+
+
+@cache
+def _words_of_definitions() -> frozenset[str]:
+    """Return the words in the definitions of a new store."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Store.open(Path(folder, "empty.db"), create=True) as store,
+        store.writer() as writer,
+    ):
+        metadata.create_all(writer.connection)
+        rows = writer.connection.execute(text("SELECT name, sql FROM sqlite_master")).all()
+    return frozenset(word for name, sql in rows for word in _WORD.findall(f"{name} {sql or ''}"))
 
 
 def _rows(connection: Connection, table: str) -> Iterator[Leaf]:
@@ -125,7 +175,10 @@ def _uses(connection: Connection, tables: list[str]) -> dict[str, str]:
 
 
 def of_bytes(place: tuple[str, ...], data: bytes) -> Iterator[Leaf]:
-    """Yield the values in a blob: a JSON document, a pickle, a text, or its printable parts."""
+    """Yield the values in a blob: a JSON document, a pickle, a text, or its printable parts.
+
+    Of bytes that are nothing of that, their number: so nothing counts as looked at that was not.
+    """
     try:
         yield from of_json(place, parse_json(data))
         return
@@ -139,6 +192,7 @@ def of_bytes(place: tuple[str, ...], data: bytes) -> Iterator[Leaf]:
         for line in data.decode("utf-8").splitlines():
             yield Leaf((*place, LINE), line)
     except UnicodeDecodeError:
+        yield Leaf((*place, LINE), f"{len(data)} bytes of no known form")
         yield from _printable(place, data)
 
 
@@ -177,9 +231,11 @@ def _sizes(document: Json) -> Iterator[int]:
 
 def _of_pickle(place: tuple[str, ...], data: bytes) -> Iterator[Leaf]:
     try:
-        for _, argument, _ in pickletools.genops(data):
+        for opcode, argument, _ in pickletools.genops(data):
             if isinstance(argument, (str, float)):
                 yield Leaf((*place, "pickle"), argument)
+            elif isinstance(argument, int) and opcode.name in _NUMBERS:
+                yield Leaf((*place, "pickle", "value"), argument)
             elif isinstance(argument, (bytes, bytearray)):
                 yield from _printable((*place, "pickle"), bytes(argument))
     except (ValueError, IndexError, UnicodeDecodeError, OverflowError):
