@@ -8,10 +8,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from tests.server import Server
 from tests.store.pushing import (
@@ -28,7 +29,7 @@ from torchreel.errors import NewerStore, StoreError
 from torchreel.store import Store, queries, schema
 from torchreel.store.deletion.blobs import sweep
 from torchreel.store.deletion.recordings import delete_recordings
-from torchreel.store.sending.push import push_path
+from torchreel.store.sending.push import push_path, send_one
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -153,6 +154,71 @@ def test_what_was_found_later_is_sent_once(path: Path, target: str, before: bool
         assert len(queries.by_catch(central, reduction)) == 1
         number = counts(central)
         assert (number["cases"], number["findings"], number["failures"]) == (1, 1, 10)
+
+
+def _find(path: Path, message: str, started_ns: int, **columns: object) -> None:
+    """Add a failure, found later, and its reduction."""
+    signature = replace(FAILED, message=message)
+    with Store.open(path, write=True) as store, store.writer() as w:
+        found = add_failure(w, 2, 5, signature, message=message, time_ns=started_ns, **columns)
+        row = {"start_case": message, "best_case": message, "status": "fixpoint"}
+        row |= {"oracle_runs": 3, "cache_hits": 0, "seconds": 1.5, "started_ns": started_ns}
+        w.add("reductions", failure_id=found, **row)
+
+
+def _found(central: Store) -> dict[str, list[str]]:
+    """The messages of the failures that were found later, with the cases of their reductions."""
+    return {
+        row.message: [found.best_case for found in queries.reductions(central, row)]
+        for row in queries.failures(central, 2)
+        if row.message.startswith("found by")
+    }
+
+
+def test_what_two_found_in_copies_of_one_recording_is_all_sent(path: Path, target: str) -> None:
+    one, other = copy(path, "one.db"), copy(path, "other.db")
+    with Store.open(target, write=True) as central:
+        push_path(str(path), central)
+        for at, (where, message) in enumerate([(one, "found by a"), (other, "found by b")], 50):
+            _find(where, message, at)
+            assert push_path(str(where), central).added == 2
+        assert _found(central) == {"found by a": ["found by a"], "found by b": ["found by b"]}
+        for where in (path, one, other):
+            assert push_path(str(where), central).added == 0
+
+
+def test_what_was_found_on_the_server_is_not_sent_back_to_it(
+    path: Path, target: str, tmp_path: Path
+) -> None:
+    back = tmp_path / "back.db"
+    with Store.open(target, write=True) as central, Store.open(back, create=True) as here:
+        push_path(str(path), central)
+        _find(Path(target) if "://" not in target else target, "found by a", 50)  # type: ignore[arg-type]
+        send_one(central, 2, here)
+        before = counts(central)
+        assert push_path(str(back), central).added == 0
+        after = counts(central)
+        assert {**before, "origins": 0} == {**after, "origins": 0}
+
+
+def test_what_was_pushed_under_an_identity_of_old_is_known(path: Path, target: str) -> None:
+    with Store.open(target, write=True) as central:
+        push_path(str(path), central)
+        before = counts(central)
+        with central.writer() as w:
+            w.connection.execute(delete(schema.origins).where(schema.origins.c.kind == "failure"))
+        assert push_path(str(path), central).added == 0
+        assert counts(central) == before
+
+
+def test_what_comes_to_a_recording_that_lost_a_part_is_refused(path: Path, target: str) -> None:
+    with Store.open(target, write=True) as central:
+        push_path(str(path), central)
+        _find(path, "found by a", 50)
+        with Store.open(path, write=True) as source, source.writer() as w:
+            w.delete("compiles", 4)
+        (refused,) = push_path(str(path), central).refused
+    assert "recording 2: a part of it was deleted" in refused
 
 
 def _case_of_two(path: Path) -> None:

@@ -5,6 +5,7 @@ Each such row has an identity of its own, and is sent once: with its recording, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +14,7 @@ from sqlalchemy import ColumnElement, Table, or_, select
 
 from torchreel.store import schema
 from torchreel.store.database import Store
-from torchreel.store.documents.jsontypes import parse_json
+from torchreel.store.documents.jsontypes import Json, parse_json
 from torchreel.store.failures.failure_kinds import FailureKind
 from torchreel.store.failures.signature import Signature
 from torchreel.store.sending.origins import identity
@@ -36,6 +37,8 @@ class LaterRows:
     """The kinds of the failures, by their ids, as far as they are known."""
     owners: Mapping[int, str] = field(default_factory=dict)
     """The identity of each failure, by its id, sent or not."""
+    repeats: Mapping[int, int] = field(default_factory=dict)
+    """How many failures before each, by its id, are of the same compile and signature."""
 
     @property
     def identities(self) -> list[str]:
@@ -86,9 +89,11 @@ def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
     Raises StoreError where a part can't be read.
     """
     failures = _of(source, schema.failures, schema.failures.c.recording_id == recording_id)
-    places = {row["id"]: place for place, row in enumerate(failures)}
     if not failures:
         return LaterRows()
+    places = {
+        row["id"]: place for row, place in zip(failures, _places(source, failures), strict=True)
+    }
     for row in failures:
         Signature.from_json(parse_json(row["signature"]))  # which raises, where it is none
     table = schema.reductions
@@ -102,12 +107,14 @@ def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
     cases = _cases(source, places, reductions, by_catch)
     digests = [row["digest"] for row in cases]
     findings = _of(source, schema.findings, schema.findings.c.case_digest.in_(digests))
-    owners = {id_: identity("failure", recording, place) for id_, place in places.items()}
+    owners = {id_: identity("failure", recording, *place) for id_, place in places.items()}
     return LaterRows(
         tuple((owners[row["id"]], row) for row in failures),
         tuple(
             (
-                identity("reduction", recording, places[row["failure_id"]], row["started_ns"]),
+                identity(
+                    "reduction", owners[row["failure_id"]], row["started_ns"], row["start_case"]
+                ),
                 row,
             )
             for row in reductions
@@ -116,7 +123,26 @@ def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
         tuple(cases),
         tuple((_of_finding(row), row) for row in findings),
         owners=owners,
+        repeats={id_: int(str(place[-1])) for id_, place in places.items()},
     )
+
+
+def _places(source: Store, failures: list[Values]) -> Iterator[tuple[Json, ...]]:
+    """Yield, for each failure, what tells it from others of its recording in any copy.
+
+    Its number in the copy does not: others may have been found there.
+    """
+    at = schema.compiles.c
+    wanted = {row["compile_id"] for row in failures}
+    compiles = {
+        row["id"]: (row["compile_id"], row["attempt"], row["generation"])
+        for row in _of(source, schema.compiles, at.id.in_(wanted))
+    }
+    seen = Counter[tuple[Json, ...]]()
+    for row in failures:
+        place = (*compiles.get(row["compile_id"], ()), row["signature_digest"])
+        yield (*place, seen[place])
+        seen[place] += 1
 
 
 def _cases(

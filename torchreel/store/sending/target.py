@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import insert, select
 
-from torchreel.errors import StoreError
+from torchreel.errors import DamagedStore, StoreError
 from torchreel.store import schema
 from torchreel.store.blobs import packing
 from torchreel.store.blobs.packs import OpenPack
@@ -129,14 +129,18 @@ def send_later(
 ) -> int:
     """Write the rows that came to a recording since it was pushed; return their number.
 
-    0 if the recording was deleted in the target, in whole or in part.
+    0 if the recording was deleted in the target.  Raises DamagedStore where a part of it was, there
+    or here: what belongs to what can't be told any more.
     """
     number = row_of(target, identity)
     if number is None:
         return 0
     there = read_layout(target, number)
     if any(len(there[name]) != len(layout[name]) for name in layout):
-        return 0
+        raise DamagedStore(
+            "a part of it was deleted since it was pushed, there or here, so nothing that was "
+            "found later can be added."
+        )
     ids: Ids = {name: dict(zip(layout[name], there[name], strict=True)) for name in layout}
     for _ in range(_TRIES):
         send_blobs(source, named, target)
@@ -194,7 +198,9 @@ def _write_later(writer: Writer, later: LaterRows, recording: int, ids: Ids) -> 
     for identity, row in later.failures:
         place = {name: ids[f"{name}s"].get(row[f"{name}_id"]) for name in ("compile", "checkpoint")}
         moved = {**row, "recording_id": recording, **{f"{k}_id": v for k, v in place.items()}}
-        number = _add_once(writer, identity, "failure", recording, moved)
+        columns = ("recording_id", "compile_id", "signature_digest")
+        there = _like(writer, "failures", moved, columns)[later.repeats[row["id"]] :]
+        number = _add_once(writer, identity, "failure", recording, moved, there)
         if number is not None:
             count += 1
             if (kind := later.kinds.get(row["id"])) is not None:
@@ -204,7 +210,8 @@ def _write_later(writer: Writer, later: LaterRows, recording: int, ids: Ids) -> 
         writer.put("cases", **{**row, "failure_id": owners.get(row["failure_id"])})
     for identity, row in later.reductions:
         moved = {**row, "failure_id": owners.get(row["failure_id"])}
-        number = _add_once(writer, identity, "reduction", recording, moved)
+        there = _like(writer, "reductions", moved, ("failure_id", "started_ns", "start_case"))
+        number = _add_once(writer, identity, "reduction", recording, moved, there)
         if number is not None:
             count += 1
             mine = [found for found in later.by_catch if found["reduction_id"] == row["id"]]
@@ -212,12 +219,30 @@ def _write_later(writer: Writer, later: LaterRows, recording: int, ids: Ids) -> 
                 "by_catch", [{**_without(found, "id"), "reduction_id": number} for found in mine]
             )
     for identity, row in later.findings:
-        count += _add_once(writer, identity, "finding", recording, row) is not None
+        there = _like(writer, "findings", row, ("kind", "case_digest", "time_ns"))
+        count += _add_once(writer, identity, "finding", recording, row, there) is not None
     return count
 
 
-def _add_once(writer: Writer, identity: str, kind: str, recording: int, row: Values) -> int | None:
-    """Add a row of the table that is named after its kind; None where it is there already."""
+def _like(writer: Writer, table: str, row: Values, columns: Sequence[str]) -> list[int]:
+    """Return the rows of the target with the same values in these columns.
+
+    Somebody may have found it there, or have pushed it under another identity.
+    """
+    at = schema.metadata.tables[table].c
+    query = select(at.id).where(*(at[name].is_not_distinct_from(row[name]) for name in columns))
+    return [int(number) for number in writer.connection.execute(query.order_by(at.id)).scalars()]
+
+
+def _add_once(
+    writer: Writer, identity: str, kind: str, recording: int, row: Values, there: Sequence[int]
+) -> int | None:
+    """Add a row of the table that is named after its kind; None where it is there already, as the
+    first of `there`, which takes the identity.
+    """
+    if there:
+        _claim(writer, identity, kind, recording, there[0])
+        return None
     with writer.connection.begin_nested() as savepoint:
         number = writer.add(f"{kind}s", **_without(row, "id"))
         if _claim(writer, identity, kind, recording, number):
