@@ -57,7 +57,10 @@ def _compiles(w: Any, recording: int, run: int, size: int) -> None:
         digest = w.blob(b"{}" * size)
         checkpoint_id = w.add("checkpoints", compile_id=row, digest=digest, **checkpoint)
         add_event(w, recording, 100 + number, compile_id=row, data={"n": [number, 1.5, None]})
-        add_failure(w, recording, row, FAILED, checkpoint_id=checkpoint_id, time_ns=number)
+        add_failure(
+            w, recording, row, FAILED, exception_type="KeyError", checkpoint_id=checkpoint_id,
+            time_ns=number,
+        )  # fmt: skip
 
 
 def content(store: Store) -> dict[str, list[object]]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, select
+from sqlalchemy import and_, delete, or_, select
 
 from tests.server import Server
 from tests.store.pushing import (
@@ -31,6 +31,7 @@ from torchreel.store.deletion.blobs import sweep
 from torchreel.store.deletion.recordings import delete_recordings
 from torchreel.store.sending.push import push_path, send_one
 
+FOUND = replace(FAILED, message="found later")
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -128,7 +129,7 @@ def test_replays_stay(path: Path, target: str) -> None:
 
 def _reduce(path: Path) -> None:
     with Store.open(path, write=True) as store, store.writer() as w:
-        found = add_failure(w, 2, 5, FAILED, message="found later", time_ns=99)
+        found = add_failure(w, 2, 5, FOUND, message="found later", time_ns=99)
         w.put("cases", digest="c" * 64, failure_id=found, call_nodes=2, document=w.blob(b"case"))
         row = {"start_case": "c" * 64, "best_case": "c" * 64, "status": "fixpoint"}
         row |= {"oracle_runs": 3, "cache_hits": 0, "seconds": 1.5, "started_ns": 5}
@@ -202,11 +203,15 @@ def test_what_was_found_on_the_server_is_not_sent_back_to_it(
 
 
 def test_what_was_pushed_under_an_identity_of_old_is_known(path: Path, target: str) -> None:
+    _find(path, "found by a", 50)
     with Store.open(target, write=True) as central:
         push_path(str(path), central)
         before = counts(central)
+        at = schema.origins.c
         with central.writer() as w:
-            w.connection.execute(delete(schema.origins).where(schema.origins.c.kind == "failure"))
+            (found,) = central.rows(select(schema.failures).where(schema.failures.c.time_ns == 50))
+            later = or_(and_(at.kind == "failure", at.row_id == found.id), at.kind == "reduction")
+            w.connection.execute(delete(schema.origins).where(later))
         assert push_path(str(path), central).added == 0
         assert counts(central) == before
 
@@ -225,7 +230,7 @@ def _case_of_two(path: Path) -> None:
     """Let two failures lead to one case, which the first has."""
     with Store.open(path, write=True) as store, store.writer() as w:
         for recording, compile_ in ((1, 1), (2, 5)):
-            found = add_failure(w, recording, compile_, FAILED, message="found later", time_ns=99)
+            found = add_failure(w, recording, compile_, FOUND, message="found later", time_ns=99)
             case = {"digest": "c" * 64, "failure_id": found, "call_nodes": 2}
             w.put("cases", **case, document=w.blob(b"case"))
             row = {"start_case": "c" * 64, "best_case": "c" * 64, "status": "fixpoint"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -177,4 +178,4 @@ def _execute(engine: Engine, statement: str) -> None:
 
 def _add_failure(path: Path) -> None:
     with Store.open(path, write=True) as store, store.writer() as w:
-        add_failure(w, 1, 1, FAILED, time_ns=50)
+        add_failure(w, 1, 1, replace(FAILED, message="found later"), time_ns=50)

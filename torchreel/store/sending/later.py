@@ -5,7 +5,7 @@ Each such row has an identity of its own, and is sent once: with its recording, 
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +20,8 @@ from torchreel.store.failures.signature import Signature
 from torchreel.store.sending.origins import identity
 from torchreel.store.sending.rows import Values, check_references, read_rows, texts
 
+_WITHOUT_EXCEPTION = ("crash", "hang")
+"""Classes of failures without an exception that a recorder writes, or `settle` for it."""
 Identified = tuple[tuple[str, Values], ...]
 """Rows, each after its identity."""
 
@@ -37,8 +39,6 @@ class LaterRows:
     """The kinds of the failures, by their ids, as far as they are known."""
     owners: Mapping[int, str] = field(default_factory=dict)
     """The identity of each failure, by its id, sent or not."""
-    repeats: Mapping[int, int] = field(default_factory=dict)
-    """How many failures before each, by its id, are of the same compile and signature."""
 
     @property
     def identities(self) -> list[str]:
@@ -123,14 +123,19 @@ def read_later(source: Store, recording_id: int, recording: str) -> LaterRows:
         tuple(cases),
         tuple((_of_finding(row), row) for row in findings),
         owners=owners,
-        repeats={id_: int(str(place[-1])) for id_, place in places.items()},
     )
+
+
+def was_recorded(failure: Values) -> bool:
+    """Return True for a failure of the process itself, False for one that was found later."""
+    return bool(failure["exception_type"]) or failure["failure_class"] in _WITHOUT_EXCEPTION
 
 
 def _places(source: Store, failures: list[Values]) -> Iterator[tuple[Json, ...]]:
     """Yield, for each failure, what tells it from others of its recording in any copy.
 
-    Its number in the copy does not: others may have been found there.
+    For one that the process wrote, that is its number; one that was found later has another number
+    in each copy.
     """
     at = schema.compiles.c
     wanted = {row["compile_id"] for row in failures}
@@ -138,11 +143,12 @@ def _places(source: Store, failures: list[Values]) -> Iterator[tuple[Json, ...]]
         row["id"]: (row["compile_id"], row["attempt"], row["generation"])
         for row in _of(source, schema.compiles, at.id.in_(wanted))
     }
-    seen = Counter[tuple[Json, ...]]()
+    written = itertools.count()
     for row in failures:
-        place = (*compiles.get(row["compile_id"], ()), row["signature_digest"])
-        yield (*place, seen[place])
-        seen[place] += 1
+        if was_recorded(row):
+            yield (next(written),)
+        else:
+            yield (*compiles.get(row["compile_id"], ()), row["signature_digest"])
 
 
 def _cases(
