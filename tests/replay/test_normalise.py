@@ -560,3 +560,18 @@ def test_guards_are_compared_after_a_cache_gave_the_code() -> None:
     assert [line.event.name for line in left] == ["", "TYPE_MATCH", "ID_MATCH"]
     assert [line.event.name for line in right] == ["", "TYPE_MATCH", "ID_MATCH"]
     assert [len(lines) for lines in lane("proxies.node").beside(whole)] == [1, 1]
+
+
+def test_a_traceback_does_not_tell_what_the_cache_of_fake_results_knew() -> None:
+    """Torch calls the same function from another line where it knows that it keeps no result."""
+    text = (
+        'File "/x/site-packages/torch/_subclasses/fake_tensor.py", line {}, in {}\n    {}\n'
+        '  File "/x/site-packages/torch/_subclasses/fake_tensor.py", line 3052, in _dispatch_impl\n'
+        "    op_impl_out = op_impl(self, func, *args, **kwargs)\n"
+    )
+    known = text.format(1739, "_cached_dispatch_impl", "return self._dispatch_impl(func)\n    ^^^^")
+    asked = text.format(1754, "_cached_dispatch_impl", "output = self._dispatch_impl(func)")
+    assert canonical_text(known) == canonical_text(asked)
+    assert "line 3052, in _dispatch_impl\n    op_impl_out" in canonical_text(asked)
+    elsewhere = [text.format(line, "dispatch", "return f()") for line in (2386, 2387)]
+    assert canonical_text(elsewhere[0]) != canonical_text(elsewhere[1])

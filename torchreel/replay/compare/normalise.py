@@ -72,6 +72,12 @@ _LINE_FOR_CACHE = re.compile(
     r'(?<=File "torch/_inductor/compile_fx\.py", line )\d+(?=, in _compile_fx_inner)'
 )
 
+# So does torch's cache of fake results, which knows of some calls that they have none.
+_CALL_FOR_CACHE = re.compile(
+    r'(?<=File "torch/_subclasses/fake_tensor\.py", line )\d+(, in _cached_dispatch_impl\n)'
+    r"(?:    .*(?:\n|\Z))*"
+)
+
 # When a cache was asked, and how long the compile took that it holds or will hold
 # (torch/_inductor/codecache.py: CacheInfo), in the record of a hit or a miss.
 _CACHE_TIME = re.compile(r'(?<=")(cache_event_time|time_taken_ns|time_saved_ns)": \d+')
@@ -130,7 +136,7 @@ def canonical_text(text: str) -> str:
     """Return any text of an event log: generated source, a printed graph, a message."""
     text = _GUARD_FOLDER.sub("", _GRAPH_ID.sub("# graph id", canonical_code(text)))
     text = _GENERATED_FILE.sub("<eval_with_key>", text)
-    text = _LINE_FOR_CACHE.sub("N", text)
+    text = _CALL_FOR_CACHE.sub(r"N\1", _LINE_FOR_CACHE.sub("N", text))
     return _STACK_END.sub("", _ADDRESS.sub("<address>", text))
 
 
