@@ -9,10 +9,12 @@ import pytest
 from tests.minifier.hand_made import call, case_of, ref, tensor
 from torchreel.errors import NotAStore, UnsupportedError, UsageError
 from torchreel.minifier.cases.case import Case
+from torchreel.minifier.cases.descriptions import as_object
 from torchreel.sharing import pseudonyms, words_of_torch
 from torchreel.sharing.constructed.arguments import attribute, equation, keyword
 from torchreel.sharing.constructed.cases import construct
 from torchreel.sharing.constructed.scalars import Symbols
+from torchreel.sharing.constructed.sources import source
 from torchreel.sharing.neutral import neutralised
 from torchreel.sharing.pseudonyms import Pseudonyms
 from torchreel.sharing.residue import leaving
@@ -95,6 +97,17 @@ def test_equations_keywords_and_attributes_say_nothing() -> None:
             refuse("zqvkwjxb")
     with pytest.raises(UnsupportedError):
         equation("a1,b->c")
+
+
+def test_a_number_by_which_a_source_is_found_is_another_one() -> None:
+    def at(index: int) -> Json:
+        base: Json = {"source": "LocalSource", "local_name": "customers", "is_input": True}
+        return {"source": "DictGetItemSource", "base": base, "index": index}
+
+    pseudonyms = Pseudonyms()
+    made = [as_object(source(at(key), pseudonyms))["index"] for key in (3, 9021034455, 17, 17)]
+    assert made == [3, 17, 18, 18]
+    assert "9021034455" in pseudonyms.names.values()
 
 
 def test_a_symbol_does_not_tell_the_hash_of_its_source() -> None:

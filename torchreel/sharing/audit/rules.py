@@ -47,7 +47,7 @@ _NAMES = frozenset({
 # Objects whose keys are names that a program gives.
 _NAMED = frozenset({"attributes", "modules", "original_names", "name_counts", "operators"})
 _OWN_NAMES = frozenset({"output", "shared", "SIZE", "STRIDE", "STORAGE_OFFSET"})
-_TIMES = ("started_ns", "ended_ns", "time_ns", "pid", "seconds", "rank")
+_TIMES = ("started_ns", "ended_ns", "time_ns", "pushed_ns", "pid", "seconds", "rank")
 # Whole numbers here are the user's own, or may be.
 _WITH_NUMBERS = ("args", "kwargs", "data", "v", "literal", "value")
 # Where tensors lie, and how large they are: that leaves in any event.

@@ -11,17 +11,23 @@ from torchreel.torch_compat import dynamo
 
 _INPUTS = ("local_name",)
 _PROPERTIES = ("SIZE", "STRIDE", "STORAGE_OFFSET")
+_PLAIN_INTEGER = 16
 _MOST_NESTING = 50
 
 
 def source(data: Json, pseudonyms: Pseudonyms, depth: int = 0) -> Json:
-    """Return a Source, or a member of one; each text in it gets a pseudonym."""
+    """Return a Source, or a member of one; each text in it gets a pseudonym.
+
+    So does a number that may be a key of the program's (`customers[9021034455]`): it stays one.
+    """
     if depth > _MOST_NESTING:
         raise refused("a source", data)
     if isinstance(data, list):
         return [source(item, pseudonyms, depth + 1) for item in data]
     if isinstance(data, str):
         return pseudonyms.of("a", data)
+    if type(data) is int and abs(data) > _PLAIN_INTEGER:
+        return _PLAIN_INTEGER + int(pseudonyms.of("a", str(data))[1:])
     if not isinstance(data, Mapping) or "f" in data:
         return number_of(data)
     if "t" in data:
