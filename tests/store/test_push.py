@@ -26,6 +26,7 @@ from tests.store.pushing import (
 )
 from tests.store.rows import add_compile, add_failure, add_recording
 from torchreel.errors import NewerStore, StoreError
+from torchreel.recorder.claims import claimed
 from torchreel.store import Store, queries, schema
 from torchreel.store.deletion.blobs import sweep
 from torchreel.store.deletion.recordings import delete_recordings
@@ -118,6 +119,22 @@ def test_a_process_that_died_is_written_down_before_it_is_sent(path: Path, targe
         assert queries.recording(central, number).status == "died"
         (crash,) = queries.failures(central, number)
         assert crash.failure_class == "crash"
+
+
+def test_what_a_launcher_waits_for_is_left_to_it(path: Path, target: str) -> None:
+    """It knows the signal that ended the program, a moment later than the program is gone."""
+    with Store.open(path, write=True) as store, store.writer() as w:
+        dead = add_recording(w, status="running", pid=2**31 - 1, run="dead")
+        add_compile(w, dead, status="running")
+    with Store.open(target, write=True) as central:
+        with claimed(str(path)):
+            report = push_path(str(path), central)
+            assert (sorted(report.sent), report.running) == ([1, 2, 3], 1)
+        with Store.open(path, write=True) as store, store.writer() as w:
+            w.update("recordings", dead, exit_signal="SIGSEGV")
+        assert sorted(push_path(str(path), central).sent) == [dead]
+        (failure,) = queries.failures(central, 4)
+    assert failure.signature.signal == "SIGSEGV"
 
 
 def test_replays_stay(path: Path, target: str) -> None:

@@ -15,6 +15,7 @@ from torchreel.store import queries, schema
 from torchreel.store.copying import reading
 from torchreel.store.database import Store
 from torchreel.store.failures.failure_kinds import FailureKind
+from torchreel.store.files.locks import is_claimed
 from torchreel.store.post_mortem import settle
 from torchreel.store.sending import origins
 from torchreel.store.sending.blobs_asked_again import send_wanted
@@ -80,12 +81,13 @@ def push_path(
 ) -> PushReport:
     """Push the store at a path, as `push` does; where its process died, that is written down first.
 
+    While a launcher waits for a program, that is left to the launcher, which knows of what it died.
     Raises StoreError for a store that can't be opened.
     """
     with Store.open(path) as source, source.as_far_as_readable():
         is_running = _says_running(source)
         true = {row.id for row in queries.recordings(source) if row.status == "running"}
-    if is_running - true:
+    if is_running - true and not is_claimed(path):
         # one that can't be written to, or not be read: they count as running
         with suppress(LockedStore, DamagedStore), Store.open(path, write=True) as source:
             settle(source)
