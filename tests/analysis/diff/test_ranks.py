@@ -166,6 +166,12 @@ def test_processes_with_runs_of_their_own_are_one_job_if_they_were_there_at_once
     assert found.parting is None
 
 
+def test_ranks_that_one_process_plays_after_one_another_are_compared(tmp_path: Path) -> None:
+    found = _compared(tmp_path, ("1", 0, 1, 5, "f"), ("2", 1, 6, 9, "g"))
+    assert [rank.recording.run for rank in found.ranks] == ["1", "2"]
+    assert found.parting is not None
+
+
 def test_a_child_of_a_rank_is_not_the_rank(tmp_path: Path) -> None:
     found = _compared(tmp_path, ("r", 0, 1, 9, "fg"), ("r", 1, 1, 9, "fg"), ("r", 0, 2, 3, "h"))
     assert (found.parting, found.compiles) == (None, 2)

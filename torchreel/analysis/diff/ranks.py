@@ -138,6 +138,8 @@ def _ranks(places: Sequence[tuple[Store, Address]]) -> tuple[Rank, ...]:
     for other in reversed(list(runs.values())):
         if job.keys().isdisjoint(other) and _overlap(job, other):
             job |= other
+    if len(job) < 2:  # a process may play one rank after the other
+        job = {number: rank for run in runs.values() for number, rank in run.items()}
     return tuple(job[number] for number in sorted(job))
 
 
