@@ -21,8 +21,8 @@ from torchreel.errors import UntrustedError
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
-from torchreel.minifier.repro.export import ExportOptions, export, refuse_untrusted
-from torchreel.minifier.scripts.script import compile_form, graph_form
+from torchreel.minifier.repro.export import ExportOptions, export
+from torchreel.minifier.scripts.script import compile_form, graph_form, refuse_untrusted
 from torchreel.replay import replay
 from torchreel.replay.compare.causes import likely
 from torchreel.store import Store, queries

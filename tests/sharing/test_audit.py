@@ -175,7 +175,7 @@ def test_a_file_that_can_not_be_read_is_not_called_clean(bundle: Path, damage: s
 
 
 @pytest.mark.parametrize(
-    "piece", ["ab", "a(", "a/", "a.", "f(x", "~/", "1.", "a =", "s0+", "op:a."]
+    "piece", ["ab", "a(", "a/", "a.", "f(x", "~/", "1.", "a =", "s0+", "op:a.", "( ", ", ", "s0 ,"]
 )
 def test_a_long_text_takes_no_longer_than_it_is_long(piece: str) -> None:
     """A name of 16 MB in a damaged store took hours: the pattern of a path began at each letter."""

@@ -55,12 +55,12 @@ _CONSTANT_NAMES = {value: name for name, value in _CONSTANTS.items()}
 
 _compiled = cache(re.compile)  # at their first use: recording reads no expressions
 _TOKEN = (
-    r"\s*(?:(?P<number>-?\d+)(?![\w.])|(?P<name>[A-Za-z_]\w*)|(?P<constant>\$-?\w+)"
+    r"\s*(?:(?P<number>-?\d{1,4000})(?![\w.])|(?P<name>[A-Za-z_]\w*)|(?P<constant>\$-?\w+)"
     r"|`(?P<quoted>[^`]*)`|\"(?P<text>[^\"]*)\"|(?P<punct>[(),]))"
 )
 _FLOAT = (
     r'"(?P<sign>-?)0x(?P<mantissa>[0-9a-f]{1,1000})p(?P<exponent>-?\d{1,6})", '
-    r"(?P<precision>\d{1,4})\)"
+    r"(?P<precision>[1-9]\d{0,3})\)"
 )
 
 Symbols = Mapping[str, sympy.Symbol]
@@ -271,7 +271,7 @@ def _construct(function: Callable[..., sympy.Basic], args: list[sympy.Basic]) ->
     """Build a node as recorded: unevaluated where the class can, evaluated otherwise."""
     try:
         return function(*args, evaluate=False)
-    except (TypeError, ValueError, AttributeError, AssertionError) as error:
+    except (TypeError, ValueError, AttributeError, AssertionError, IndexError) as error:
         raise UnsupportedError(
             f"{getattr(function, '__name__', function)} does not take {len(args)} such arguments: "
             f"{error}"
@@ -321,4 +321,9 @@ def decode_symbol(name: str, assumptions: Json) -> sympy.Symbol:
         if key not in _ASSUMPTIONS:
             raise UnsupportedError(f"unknown assumption {item!r} of the symbol {name!r}")
         given[key] = not str(item).startswith("!")
-    return sympy.Symbol(names.check_name(name, "symbol"), **given)
+    try:
+        return sympy.Symbol(names.check_name(name, "symbol"), **given)
+    except ValueError as error:  # SymPy's InconsistentAssumptions
+        raise UnsupportedError(
+            f"the assumptions {assumptions!r:.80} of the symbol {name!r} exclude one another"
+        ) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 
 from torchreel.errors import (
     BudgetSpent,
@@ -97,7 +98,8 @@ def _judge_for(
     if not problem.is_for_command:
         return nullcontext(worker)
     command, limits = problem.options.command, problem.options.bounds
-    return CommandOracle(worker, command, problem.signature, candidate_script, limits)
+    script_of = partial(candidate_script, trust=problem.options.trust)
+    return CommandOracle(worker, command, problem.signature, script_of, limits)
 
 
 def _with_explanation(

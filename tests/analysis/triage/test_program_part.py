@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -415,3 +416,11 @@ def test_the_structure_of_a_line_has_no_names_and_no_numbers(
     line: str, other: str, alike: bool
 ) -> None:
     assert (structure(line) == structure(other)) == alike
+
+
+@pytest.mark.parametrize("piece", ["a", "a, ", "a=b,", "( ", "*a"])
+def test_a_line_takes_no_longer_than_it_is_long(piece: str) -> None:
+    began = time.process_time()
+    for line in (f"raise E({piece * 2000}!", f"return f({piece * 2000}!", f"raise {piece * 2000}"):
+        sys.modules[program_part.__module__]._HANDS_ON.match(line)
+    assert time.process_time() - began < 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ from torchreel.minifier.search.search import Search
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.failures.signature import predicate_signature, script_signature
+
+SCRIPT_OF = partial(candidate_script, trust=False)
 
 assert tests.minifier.planted, "imported for its side effect"
 
@@ -172,19 +175,17 @@ def test_what_a_command_may_say(tmp_path: Path, worker: WorkerOracle) -> None:
         "sleep 60": "unjudged",
     }
     for text, verdict in expected.items():
-        judge = CommandOracle(
-            worker, command(tmp_path, text), wanted, candidate_script, RunLimits(1.0)
-        )
+        judge = CommandOracle(worker, command(tmp_path, text), wanted, SCRIPT_OF, RunLimits(1.0))
         report = judge.judge(case)
         assert report.verdict == verdict, text
         assert report.lasting == ("kill -9" not in text and "kill -15" not in text)
     x = case.checkpoint.inputs[0]
     broken = replace(case, checkpoint=replace(case.checkpoint, inputs=(x, x)))
-    judge = CommandOracle(worker, command(tmp_path, "exit 0"), wanted, candidate_script)
+    judge = CommandOracle(worker, command(tmp_path, "exit 0"), wanted, SCRIPT_OF)
     assert judge.judge(broken).verdict == "invalid"
     for words in (("no-such-command-anywhere",), (sys.executable, "-c", "exit(127)")):
         with pytest.raises(UsageError, match="can't be run"):
-            CommandOracle(worker, words, wanted, candidate_script).judge(case)
+            CommandOracle(worker, words, wanted, SCRIPT_OF).judge(case)
 
 
 def test_both_ways_of_asking_are_too_many(tmp_path: Path, worker: WorkerOracle) -> None:

@@ -14,6 +14,7 @@ from torchreel.store.failures.signature import (
     Signature,
     crash_signature,
     hang_signature,
+    memory_signature,
     wrong_result_signature,
 )
 
@@ -148,3 +149,30 @@ def test_in_eager_mode_nothing_is_compiled() -> None:
 def test_an_exception_that_is_no_text_is_described() -> None:
     found = check("raise KeyError('\\udc80weight')", ERROR)
     assert found.chain[0].type_name == "KeyError"
+
+
+def test_a_word_in_what_a_script_prints_is_no_lack_of_memory() -> None:
+    said = "print('this is no MemoryError')"
+    assert not check(said, memory_signature("lowering", "inference"), ()).holds
+
+
+def test_a_script_that_is_slow_outside_of_torch_does_not_hang() -> None:
+    slow = (
+        "import faulthandler, time\nfaulthandler.dump_traceback_later(1, exit=True)\ntime.sleep(9)"
+    )
+    assert not check(slow, hang_signature("lowering", "inference"), ()).holds
+
+
+def test_an_assertion_without_a_text_has_to_be_in_torch() -> None:
+    frames = ("torch._inductor.scheduler:Scheduler.fuse_nodes_once",)
+    wanted = Signature("exception", "lowering", "inference", ("AssertionError",), frames, "")
+    assert not check("def f(x):\n    assert x > 1\nf(0)", wanted, ()).holds
+
+
+def test_a_variable_of_this_process_does_not_make_a_script_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_FREEZING", "1")
+    script = "import os\nif os.environ.get('TORCHINDUCTOR_FREEZING'):\n    raise KeyError('a')"
+    wanted = Signature("exception", "lowering", "inference", ("KeyError",), (), "a")
+    assert not check(script, wanted, ()).holds

@@ -41,3 +41,15 @@ def test_what_ends_its_process_has_one_of_its_own(body: str, holds: bool) -> Non
 def test_the_message_is_told_as_it_was_raised() -> None:
     assert check("raise ValueError('3 of 4\\nmore')", ERROR).message == "ValueError: 3 of 4"
     assert check("pass", ERROR).message == ""
+
+
+def test_another_error_in_a_process_is_not_the_failure() -> None:
+    for text in ("raise RuntimeError('something else')", "import a_module_of_mine"):
+        script = Script("program", f"# A repro.\n\n{text}\n")
+        assert not check_as_test(script, ERROR, ()).holds
+
+
+def test_a_module_is_imported_in_whatever_way() -> None:
+    text = "import a.b as c\nfrom d.e import f\nfrom g import h\n"
+    named = ("a", "a.b", "d.e", "g", "g.h", "x", "f")
+    assert Script("program", text).imports(named) == ("a", "a.b", "d.e", "g", "g.h")

@@ -12,12 +12,20 @@ import pytest
 import torch
 from torch._higher_order_ops.while_loop import while_loop
 
+from tests.minifier.hand_made import chain, ref
 from tests.minifier.real import case_from
-from torchreel.errors import UnsupportedError
+from torchreel.errors import UnsupportedError, UntrustedError
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.formats.node_arguments import map_tree
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.repro.check import check
-from torchreel.minifier.scripts.script import compile_form, graph_form, with_header
+from torchreel.minifier.scripts.script import (
+    candidate_script,
+    compile_form,
+    graph_form,
+    with_header,
+)
+from torchreel.replay.child.restore import restore
 from torchreel.store.failures.signature import Signature, crash_signature, hang_signature
 
 SIGNATURE = Signature("exception", "lowering", "", ("KeyError",), (), "'weight'")
@@ -251,3 +259,25 @@ def test_an_input_that_only_shares_memory_is_an_input_in_the_careful_form() -> N
     case = without_imports(case.with_graph(replace(case.graph, nodes=(*nodes[:-1], output))))
     script = compile_form(case, SIGNATURE, [], careful=True)
     assert "different autograd ._base tensors" in check(script.text, SIGNATURE).output
+
+
+_ERROR = Signature("exception", "lowering", "inference", ("KeyError",), (), "'weight'")
+_CALLS_KERNEL = NodeDoc(
+    op="call_function", name="k", target="hop:triton_kernel_wrapper_mutation", args=[],
+    kwargs={"kernel_idx": 0, "constant_args_idx": 0},
+)  # fmt: skip
+
+
+def test_no_script_for_a_command_has_a_kernel_of_the_store_without_trust() -> None:
+    """Not one of a body that no node names, which FX leaves out."""
+    case = chain(["relu"])
+    first, *_, last = case.graph.nodes
+    last = replace(last, args=[[ref(first.name)]])
+    body = replace(case.graph, nodes=(first, _CALLS_KERNEL, last))
+    graph = replace(case.graph, modules={"unused": body})
+    hidden = replace(case, checkpoint=replace(case.checkpoint, graph=graph))
+    assert "relu" in candidate_script(case, _ERROR, trust=False)
+    with pytest.raises(UntrustedError):
+        candidate_script(hidden, _ERROR, trust=False)
+    with pytest.raises(UnsupportedError, match="Triton kernels"):
+        restore(hidden.checkpoint, trust=False)

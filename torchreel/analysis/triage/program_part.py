@@ -33,7 +33,8 @@ _COMPILER = ("CppCompileError",)
 # What only hands on: it raises an object that it was given, or one made of nothing but names, or it
 # calls something with nothing but names.  The literal text of a message, a literal in an assertion,
 # an operator: each of these is a decision that was made here.
-_NAMES = r"(?:\*{0,2}[a-z_][\w.]*(?:\s*=\s*[a-z_][\w.]*)?(?:,\s*)?)*"
+_NAME = r"\*{0,2}[a-z_][\w.]*+(?:\s*+=\s*+[a-z_][\w.]*+)?"
+_NAMES = rf"(?:{_NAME}(?:,\s*+{_NAME})*+,?\s*+)?"
 _HANDS_ON = re.compile(
     rf"^(?:raise(?: [a-z_]\w*| [\w.]+\({_NAMES}\))?(?:\.with_traceback\(.*)?(?: from \w+)?"
     rf"|(?:return |\w+ = )?(?:await )?[\w.\[\]]+\({_NAMES}\)(?:\(\))?)(?:\s*#.*)?$"

@@ -186,9 +186,11 @@ _SIZES = re.compile(r"^check_tensor\(.*, size=\[(?P<sizes>[^\]]{0,2000})\]", re.
 # -- graph breaks ---------------------------------------------------------------------------------
 
 _HINT = re.compile(
-    r"^\s*Hint: (?P<text>.*(?:\n(?!\s*(?:Hint:|Developer debug|$)).*)*)", re.MULTILINE
+    r"^[ \t]*+Hint: (?P<text>.*(?:\n(?![ \t]*+(?:Hint:|Developer debug|$)).*)*)", re.MULTILINE
 )
-_EXPLANATION = re.compile(r"^\s*Explanation: (?P<text>.*(?:\n(?!\s*(?:Hint:|$)).*)*)", re.MULTILINE)
+_EXPLANATION = re.compile(
+    r"^[ \t]*+Explanation: (?P<text>.*(?:\n(?![ \t]*+(?:Hint:|$)).*)*)", re.MULTILINE
+)
 
 
 def why_graph_break(log: CompileEventLog) -> list[Story]:

@@ -251,6 +251,8 @@ def hints(snapshot: Mapping[str, Json]) -> dict[str, Json]:
             number = _unscalar(value, {})
             if isinstance(number, shapes.SingletonInt):
                 continue  # a nested int has no number
+            if getattr(number, "args", ()):  # to compute it may take for ever
+                raise ValueError("a hint is a number")
             whole = number == int(number) and not isinstance(number, (float, sympy.Float))
             found[str(name)] = int(number) if whole else float(number)
         except (IndexError, OverflowError, TypeError, ValueError) as error:

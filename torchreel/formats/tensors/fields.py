@@ -61,9 +61,7 @@ def evaluate_hint(
         if not isinstance(hint, (int, float)):
             return None
         known[symbol] = sympy.Integer(hint) if type(hint) is int else sympy.Float(hint)
-    value = expr.xreplace(known)
-    if known:
-        value = _reevaluate(value)
+    value = _reevaluate(expr.xreplace(known))
     try:
         return python(value)  # type: ignore[no-any-return]
     except (TypeError, ValueError):
@@ -74,7 +72,22 @@ def _reevaluate(expr: sympy.Basic) -> sympy.Basic:
     """Rebuild a closed expression bottom up: `xreplace` leaves unevaluated nodes unevaluated."""
     if not expr.args:
         return expr
-    return expr.func(*(_reevaluate(arg) for arg in expr.args))
+    args = [_reevaluate(arg) for arg in expr.args]
+    if expr.func.__name__ in _GROWING and _bits(*args) > _MOST_BITS:
+        raise UnsupportedError(f"{expr.func.__name__} of such numbers is not computed")
+    return expr.func(*args)
+
+
+_GROWING = ("Pow", "PowByNatural", "LShift")
+_MOST_BITS = 1 << 16
+"""Bits of a size: more than any has."""
+
+
+def _bits(base: sympy.Basic, exponent: sympy.Basic) -> int:
+    """Return how many bits a power, or a shifted number, has about."""
+    if not isinstance(exponent, sympy.Number) or not isinstance(base, sympy.Integer):
+        return 0
+    return max(1, int(base).bit_length()) * min(abs(int(exponent)), _MOST_BITS + 1)
 
 
 def inner_of(description: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -58,6 +58,11 @@ def options_to_repeat(failure: Failure, options: MinifyOptions) -> MinifyOptions
             "This was reduced for a command, and no command is taken from a store: name it again, "
             "as in 'torchreel minify ADDRESS -- ./check.sh'."
         )
+    if "~" in failure.signature.message:
+        raise UsageError(
+            "This was reduced for a predicate with a regular expression, which may take for ever, "
+            "and none is taken from a store: name it again with --predicate."
+        )
     return replace(options, predicate=failure.signature.message)
 
 

@@ -214,12 +214,16 @@ def parse_predicate(text: str) -> Predicate:
     return found
 
 
+_MOST_PARTS = 50
+
+
 class _Parser:
     """A recursive-descent parser; `tokens` are those that have not been read yet."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = list(self._split())
+        self._depth = 0
 
     def _split(self) -> list[tuple[str, str]]:
         found, at = [], 0
@@ -246,6 +250,9 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Joined(word, tuple(parts))
 
     def _one(self) -> Predicate:
+        self._depth += 1
+        if self._depth > _MOST_PARTS:
+            raise self.error(f"it has more than {_MOST_PARTS} parts")
         if self._next("word", "not"):
             return Negated(self._one())
         if self._next("op", "("):
@@ -269,7 +276,7 @@ class _Parser:
         found = re.sub(r'\\"', '"', token[1:-1])
         try:
             re.compile(found)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise self.error(f"{found!r} is no regular expression ({error})") from error
         return found
 

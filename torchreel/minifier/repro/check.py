@@ -48,7 +48,12 @@ from torchreel.store.failures.signature import (
 
 _SECONDS = 900.0  # importing torch, compiling and running, on a loaded machine
 _TAIL = 20_000  # characters of its output that are kept
-_REMOVED = re.compile(r"TORCHREEL|TORCH_(LOGS|TRACE|COMPILE_DEBUG)|TORCHDYNAMO_|PYTHON")
+# A script has to fail without what changes the compile here.
+_REMOVED = re.compile(
+    r"TORCHREEL|TORCH_(LOGS|TRACE|COMPILE)|TORCHINDUCTOR_|TORCHDYNAMO_|ATEN_CPU_|PYTHON"
+)
+# `faulthandler` has ended the script while torch was at work.
+_HUNG = re.compile(r"Timeout \(.*[/\\]torch[/\\]_", re.DOTALL)
 # What Python, C++ and torch's allocator say when there is no more.
 _NO_MEMORY = re.compile(r"MemoryError|bad_alloc|[Cc]an't allocate memory|[Cc]annot allocate memory")
 _SETTINGS = {
@@ -216,12 +221,16 @@ def _request(
         "processes": processes.__file__,
         "hidden": sorted(hidden - allowed),
         "imports": [*imports],
-        "path": [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        if imports
-        else [],
+        "path": _paths(imports),
         "stage": signature.stage,
         "partition": signature.partition,
     }
+
+
+def _paths(imports: object) -> list[str]:
+    """Return where the user's modules are found; nowhere if none is needed."""
+    places = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return list(filter(None, places)) if imports else []
 
 
 def _confinement(place: Path, interpreter: Interpreter) -> dict[str, object]:
@@ -258,6 +267,8 @@ def _run(
     """Return the exit status, the end of the output, and whether the time was up."""
     (place / "request.json").write_text(json.dumps(request), encoding="utf-8")
     environment = {k: v for k, v in os.environ.items() if not _REMOVED.match(k)}
+    if request.get("as_test"):  # which starts a process of its own
+        environment["PYTHONPATH"] = os.pathsep.join(_paths(request["imports"]))
     if "folder" in request:
         environment |= _SETTINGS_CONFINED
     if "accelerator" in request:
@@ -324,7 +335,7 @@ def _observed(
     wanted: Signature, seen: Signature | None, status: int, output: str
 ) -> Signature | None:
     """Return the signature of the script's failure; None when it ended without an error."""
-    if wanted.failure_class == "memory" and _NO_MEMORY.search(output):
+    if wanted.failure_class == "memory" and status and _NO_MEMORY.search(output):
         return memory_signature(wanted.stage, wanted.partition)
     if wanted.failure_class == "predicate" and f"{HOLDS}{wanted.message}\n" in f"{output}\n":
         return wanted
@@ -332,7 +343,7 @@ def _observed(
         return _wrong_result(seen, wanted) or seen
     if seen is not None or status == 0:
         return seen
-    if wanted.failure_class == "hang" and "Timeout (" in output:
+    if wanted.failure_class == "hang" and _HUNG.search(output):
         return hang_signature(wanted.stage, wanted.partition)
     return crash_signature(wanted.stage, wanted.partition, status) if status < 0 else None
 
@@ -372,6 +383,8 @@ def _is_same_error(seen: Signature, wanted: Signature) -> bool:
         return {seen.message, wanted.message} <= {"values", "nan"}
     if wanted.failure_class == "crash" and wanted.signal is None:
         return seen.failure_class == "crash"
+    if wanted.frames and not (wanted.message or seen.frames):
+        return False  # an `assert` without a text, which is nowhere in torch
     return replace(as_earlier(seen, wanted), frames=wanted.frames).matches(wanted)
 
 

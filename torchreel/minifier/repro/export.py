@@ -32,12 +32,11 @@ from torchreel.minifier.repro.story import (
     summary_of_other_failure,
 )
 from torchreel.minifier.results.explanations import Explanation
-from torchreel.minifier.scripts import kernels
 from torchreel.minifier.scripts.script import (
     Script,
     compile_form,
     graph_form,
-    refuse_forbidden,
+    refuse_untrusted,
     waiting,
     with_header,
 )
@@ -190,18 +189,6 @@ def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) ->
     texts = {name: makers[name]() for name in options.formats}
     files = write_files(options.directory, texts)
     return Exported(files, script, result, story, shown, runs, used, tested)
-
-
-def refuse_untrusted(case: AnyCase, *, trust: bool) -> None:
-    """Raise `UntrustedError` for code of a store, and `ForbiddenError` for a forbidden graph."""
-    calls_kernels = isinstance(case, Case) and any(kernels.called(case.graph))
-    if (case.is_code or calls_kernels) and not trust:
-        raise UntrustedError(
-            "The case is a program that came with the store: to check it runs its code. If you "
-            "trust who made it, add --trust."
-        )
-    if isinstance(case, Case):
-        refuse_forbidden(case)
 
 
 def _repeated(

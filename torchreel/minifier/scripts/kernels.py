@@ -1,7 +1,7 @@
 """The Triton kernels of the program in a repro: their source, and functions that call them.
 
 A graph calls a kernel by a number; a repro calls `launch_NUMBER_NUMBER`. The source is code of the
-store, written for one that is trusted alone (`repro.refuse_untrusted`), so that the rest of a
+store, written for one that is trusted alone (`script.refuse_untrusted`), so that the rest of a
 script is checked with `stubs` in its place. Called by `script` and `functions`.
 """
 

@@ -60,6 +60,8 @@ def definitions(case: Case) -> list[list[str]]:
 
 
 def _definition(name: str, data: Mapping[str, Json], case: Case) -> list[str]:
+    if name.count(".") != 2:
+        raise UnsupportedError(f"the name of the operator {name!r:.80} is none")
     namespace, operator, overload = name.split(".")
     full = f"{namespace}::{operator}"
     if overload != "default" or data.get("decomposes") or data.get("effect"):
@@ -72,7 +74,9 @@ def _definition(name: str, data: Mapping[str, Json], case: Case) -> list[str]:
     except RuntimeError as error:
         raise UnsupportedError(f"the schema of the operator {name!r:.80} is none") from error
     parameters = [argument.name for argument in parsed.arguments]
-    if not all(map(is_identifier, [operator, *parameters])) or not schema.startswith(full):
+    if not all(map(is_identifier, [operator, *parameters])) or (
+        parsed.name != full or parsed.overload_name
+    ):
         raise UnsupportedError(f"the schema of the operator {name!r:.80} is none")
     real, fake = _results(name, data, parameters, bool(parsed.returns), _ranks(name, case))
     head = f"def {operator}_{{kind}}({_signature(parameters, data)}):"

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.errors import UnsupportedError
+from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.escaping.python import comment_lines
 from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.document import GraphDoc
@@ -64,7 +64,6 @@ _IMPORTS = {
     **distributed.IMPORTS,
 }
 _MODULES = ("math", "operator", "faulthandler", "resource", *measuring.MODULES)
-_IMPORT = re.compile(r"^import ([\w.]+)$", re.MULTILINE)
 _CONFIG = re.compile(r"(torch\.[\w.]*config)\.")
 
 
@@ -78,14 +77,37 @@ class Script:
 
     def imports(self, modules: Sequence[str]) -> tuple[str, ...]:
         """Return those of the user's modules that the text imports."""
-        names = set(_IMPORT.findall(self.text))
+        names = set(_imported(self.text))
         return tuple(module for module in modules if module in names)
+
+
+def _imported(text: str) -> Iterator[str]:
+    """Yield the modules that a program imports, with those that they are in."""
+    for node in ast.walk(ast.parse(text)):
+        found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in found:
+            parts = name.split(".")
+            yield from (".".join(parts[: end + 1]) for end in range(len(parts)))
 
 
 def refuse_forbidden(case: Case) -> None:
     """Raise `ForbiddenError` for a graph with a forbidden call: it becomes no program."""
     register_operators()
     check_graph(case.graph, case.checkpoint.inputs, operators.sources(case))
+
+
+def refuse_untrusted(case: AnyCase, *, trust: bool) -> None:
+    """Raise `UntrustedError` for code of a store, and `ForbiddenError` for a forbidden graph."""
+    calls_kernels = isinstance(case, Case) and any(kernels.called(case.graph))
+    if (case.is_code or calls_kernels) and not trust:
+        raise UntrustedError(
+            "The case is a program that came with the store: to check it runs its code. If you "
+            "trust who made it, add --trust."
+        )
+    if isinstance(case, Case):
+        refuse_forbidden(case)
 
 
 def compile_form(
@@ -399,11 +421,12 @@ def _comparison(case: Case, signature: Signature) -> str:
 _RESULTS = ("actual", "expected")
 
 
-def candidate_script(case: AnyCase, wanted: Signature) -> str:
-    """Return the script of a candidate, for a user's command.
+def candidate_script(case: AnyCase, wanted: Signature, *, trust: bool) -> str:
+    """Return the script of a candidate, for a user's command, which runs it as it likes.
 
-    Raises `UnsupportedError` if there is none.
+    Raises `UnsupportedError` if there is none, and `UntrustedError` if a part of it is code.
     """
+    refuse_untrusted(case, trust=trust)
     if not isinstance(case, Case):
         raise UnsupportedError(f"{case.summary} is no graph")
     header = ["A candidate of torchreel: the command says whether it is interesting."]

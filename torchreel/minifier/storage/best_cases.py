@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from torchreel.errors import DamagedStore
+from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.storage.stored_cases import read_case
 from torchreel.store import Store, queries
@@ -27,11 +28,18 @@ def best_case(store: Store, failure: Failure, imports: tuple[str, ...]) -> BestC
     reductions = queries.reductions(store, failure)
     if not reductions:
         return None
-    sizes = {row.id: _case(store, row.best_case).call_nodes for row in reductions}
-    best = min(reductions, key=lambda row: (sizes[row.id], -row.id))
+    cases = {row.id: _case(store, row.best_case) for row in reductions}
+    best = min(reductions, key=lambda row: (cases[row.id].call_nodes, -row.id))
+    # A later reduction that was stopped has as many calls as the case that it began with.
+    like = [row for row in reductions if _is_like(cases[row.id], cases[best.id])]
+    best = min(like, key=lambda row: (sort_key(cases[row.id]), -row.id))
     before = _case(store, best.start_case).call_nodes
-    case = _case(store, best.best_case).with_imports(imports)
+    case = cases[best.id].with_imports(imports)
     return BestCase(case, before, _altogether(best, reductions))
+
+
+def _is_like(case: AnyCase, other: AnyCase) -> bool:
+    return type(case) is type(other) and case.call_nodes == other.call_nodes
 
 
 def _altogether(best: Reduction, reductions: list[Reduction]) -> Reduction:

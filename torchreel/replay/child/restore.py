@@ -25,6 +25,7 @@ from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.checkpoints.inductor_call import decode_arguments, decode_graph_name
 from torchreel.formats.graphs import KERNELS, OPERATORS
 from torchreel.formats.graphs.codec import decode_graph
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.graphs.operators import operators_of
 from torchreel.formats.operators import stand_ins
 from torchreel.formats.shape_env import answers, calls, snapshots
@@ -233,11 +234,13 @@ def stand_in_for(doc: CheckpointDoc) -> tuple[str, ...]:
 
 _CODE = (objects.KEY, KERNELS)
 """Keys of code, which is run of a store that is trusted alone."""
+_KERNEL_CALL = "hop:triton_kernel_wrapper_"
 
 
 def _define_kernels(doc: CheckpointDoc, graph: GraphModule, *, trust: bool) -> None:
     """Make the Triton kernels that a graph calls, by numbers that are valid in one process only."""
-    calls = fx.kernel_calls(graph)
+    # Of the document: FX leaves out the bodies that no node names, and others may not.
+    calls = [*dict.fromkeys((*fx.kernel_calls(graph), *_kernel_calls(doc.graph)))]
     if not calls:
         return
     what = f"the graph calls Triton kernels of the program's own ({', '.join(calls)})"
@@ -251,6 +254,12 @@ def _define_kernels(doc: CheckpointDoc, graph: GraphModule, *, trust: bool) -> N
             f"{what}, and the event log has not their source: replay the frame where their module "
             "can be imported (--entry frame --trust)"
         )
+
+
+def _kernel_calls(graph: GraphDoc) -> Iterator[str]:
+    yield from (node.name for node in graph.nodes if node.target.startswith(_KERNEL_CALL))
+    for inner in graph.modules.values():
+        yield from _kernel_calls(inner)
 
 
 def _renumber(graph: GraphModule, last: Json) -> None:

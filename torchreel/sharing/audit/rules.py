@@ -33,7 +33,7 @@ _VERSION = re.compile(
 )
 _MACHINES = ("x86_64", "aarch64", "arm64", "AMD64")
 _OPERAND = r"(?:-?\d{1,19}|[A-Za-z_]\w*|\$-?\w+|\"[^\"]*\")"
-_EXPRESSION = re.compile(rf"{_OPERAND}?(?:\s*[(),]\s*{_OPERAND}?)*", re.ASCII)
+_EXPRESSION = re.compile(rf"\s*+(?:{_OPERAND}\s*+)?+(?:[(),]\s*+(?:{_OPERAND}\s*+)?+)*+", re.ASCII)
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _LONG_NUMBER = re.compile(r"\d{5}|\d+(?:[.\s-]\d+){3}")
 """A number that may be one of a person or a machine: telephone, card, IP address."""

@@ -10,7 +10,7 @@ import re
 
 # For a hang whose recording does not say how long it waited.
 _UNKNOWN = 30.0
-_SECONDS = re.compile(r"after ([\d.]+) s")
+_SECONDS = re.compile(r"after ([0-9]{1,9}(?:\.[0-9]{1,9})?) s")
 
 
 def recorded_limit(message: str) -> float:

@@ -6,6 +6,7 @@ Read in the worker, because cases run there. It is part of the key of every verd
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
 import sys
@@ -20,12 +21,29 @@ from torchreel.store.documents.jsontypes import Json
 ORACLE_VERSION = 5
 
 
+_CHANGING = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE", "ATEN_CPU_")
+_OWN = frozenset(
+    {
+        "TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_FX_GRAPH_CACHE",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE",
+    }
+)  # fmt: skip
+"""Variables that each worker gets from its parent."""
+
+
 def facts(imports: Sequence[str], *, confined: bool) -> dict[str, Json]:
     """Collect versions, processor, compiler and the text of the modules that were imported.
 
-    And whether cases are confined: what the sandbox denied says nothing of a trusted run.
+    And whether cases are confined: what the sandbox denied says nothing of a trusted run. And what
+    the user has set that changes a compile.
     """
+    variables: dict[str, Json] = {
+        name: text
+        for name, text in sorted(os.environ.items())
+        if name.startswith(_CHANGING) and name not in _OWN
+    }
     return {
+        **({"variables": variables} if variables else {}),
         "oracle": ORACLE_VERSION,
         "torch": torch.__version__,
         "python": platform.python_version(),
