@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from torchreel.formats.checkpoints import config
+from torchreel.minifier.cases.descriptions import as_object
 from torchreel.store.documents.jsontypes import Json
 
 
@@ -34,3 +35,17 @@ def test_an_entry_that_could_name_code_is_restored_where_it_names_none(
     value: Json, expected: bool
 ) -> None:
     assert config.is_portable("inductor", "post_grad_custom_post_pass", value) is expected
+
+
+def test_no_script_switches_on_what_writes_or_calls() -> None:
+    keys = ("trace.save_real_tensors", "fx_graph_remote_cache", "save_args", "max_autotune")
+    entries: list[Json] = [
+        {"module": "inductor", "key": key, "value": value, "portable": True}
+        for key in keys
+        for value in (True, False)
+    ]
+    kept, left = config.writable(entries)
+    on = [str(as_object(entry)["key"]) for entry in kept if as_object(entry)["value"]]
+    assert on == ["max_autotune"]
+    assert len(kept) == 5
+    assert left == [f"inductor.{key}" for key in keys[:3]]

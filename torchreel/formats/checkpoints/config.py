@@ -28,6 +28,8 @@ _OUTSIDE = lazy_text(
     r"dump|_log|trace\.|log_file|preload|plugin|backend_override|config_override",
     re.IGNORECASE,
 )
+_ACTS = lazy_text(r"remote|save_|dump|replay_record|trace\.|upload|distributed_autotune")
+"""Switches that have torch write files, or talk to other machines."""
 _WORD = lazy_text(r"[\w.,:+-]{0,64}")
 # Entries that say how a process works, not what it compiles; each process has its own.
 _PROCESS = frozenset(
@@ -117,6 +119,22 @@ def restorable(entries: Sequence[Json], *, trust: bool) -> tuple[list[Json], lis
         else:
             left.append(f"{module}.{key}")
     return kept, left
+
+
+def writable(entries: Sequence[Json]) -> tuple[list[Json], list[str]]:
+    """Return the entries that may stand in a script, and the names of those left out.
+
+    A script runs unconfined elsewhere: nothing in it is to write files or to reach other machines.
+    """
+    kept, left = restorable(entries, trust=False)
+    acting = [entry for entry in kept if _acts(entry)]
+    names = [f"{module}.{key}" for module, key, _ in map(_fields, acting)]
+    return [entry for entry in kept if entry not in acting], [*left, *names]
+
+
+def _acts(entry: Json) -> bool:
+    _, key, tree = _fields(entry)
+    return tree is True and _ACTS.search(key) is not None
 
 
 def _fields(entry: Json) -> tuple[str, str, Json]:

@@ -23,7 +23,7 @@ _CAPTURE = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
 
 def config_lines(case: Case) -> list[str]:
     """Return one assignment per config entry that is not the default and may be restored."""
-    kept, _ = config.restorable(case.checkpoint.config, trust=False)
+    kept, _ = config.writable(case.checkpoint.config)
     modules = configs.config_modules()
     lines = []
     for entry in map(as_object, kept):
@@ -50,7 +50,7 @@ def left_out(case: Case) -> list[str]:
     paths.
     """
     entries = [*case.checkpoint.config, *as_list(case.checkpoint.extra.get("options"))]
-    return config.restorable(entries, trust=False)[1]
+    return config.writable(entries)[1]
 
 
 def ambient_lines(case: Case) -> list[str]:
@@ -128,7 +128,7 @@ def compile_arguments(case: Case) -> list[str]:
     if case.backend != "inductor":
         found.append(f"backend={backend(case)}")
     entries = case.checkpoint.extra.get("options")
-    kept, _ = config.restorable(as_list(entries), trust=False)
+    kept, _ = config.writable(as_list(entries))
     pairs: list[Json] = [[as_object(e)["key"], as_object(e)["value"]] for e in kept]
     if pairs:
         found.append(f"options={spelling.constant({'d': pairs})}")

@@ -381,7 +381,7 @@ def _is_entry(path: str, value: ast.expr) -> bool:
             # Of anything else that is written, the strings in it decide.
             tree = given if isinstance(given, (bool, int, str)) else "text"
             entry: Json = {"module": short, "key": key, "value": tree}
-            return bool(config.restorable([entry], trust=False)[0])
+            return bool(config.writable([entry])[0])
     return False
 
 
