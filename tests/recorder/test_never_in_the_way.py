@@ -310,7 +310,9 @@ def _raises(error: Exception) -> None:
     raise error
 
 
-@pytest.mark.parametrize("error", [TimeoutError(), Stopped("why"), StopIteration(), MemoryError()])
+@pytest.mark.parametrize(
+    "error", [TimeoutError(), Stopped("why"), Stopped(), StopIteration(), MemoryError()]
+)
 def test_what_only_looks_as_if_it_was_sent_is_ours(error: Exception) -> None:
     failing_open.losses.reset()
     with failing_open.fail_open("here"):

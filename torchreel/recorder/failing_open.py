@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -211,21 +211,34 @@ def _was_sent(error: Exception) -> bool:
     of Python's own, it came where an instruction raises nothing else: what came at a call can't be
     told from what the call raised.
     """
-    if error.args or error.__traceback__ is None:
-        return False
-    packages, last = set[str](), error.__traceback__
-    for frame, _ in traceback.walk_tb(last):
-        packages.add(_package(frame.f_globals.get("__name__")))
+    found = False
+    with contextlib.suppress(Exception):  # a class may have `args` of its own
+        found = not error.args and error.__traceback__ is not None and _is_from_nowhere(error)
+    return found
+
+
+def _is_from_nowhere(error: Exception) -> bool:
+    frames = list(_walk(error.__traceback__))
+    last, place = frames[-1]
+    came_at = last.f_code.co_code[place]
     home = _package(type(error).__module__)
-    if home not in sys.stdlib_module_names:
-        return home not in packages | _RAISE_NATIVELY
-    while last.tb_next is not None:
-        last = last.tb_next
-    return last.tb_frame.f_code.co_code[last.tb_lasti] in _ONLY_INTERRUPTED
+    if home in sys.stdlib_module_names:
+        return came_at in _INTERRUPTED
+    packages = {_package(frame.f_globals.get("__name__")) for frame, _ in frames}
+    return came_at not in _RAISE and home not in packages | _RAISE_NATIVELY
+
+
+def _walk(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """Yield each frame, from the outermost on, with the place of its instruction."""
+    while trace is not None:
+        yield trace.tb_frame, trace.tb_lasti
+        trace = trace.tb_next
 
 
 _RAISE_NATIVELY = {"torch", "sqlalchemy", "torchreel"}
-_ONLY_INTERRUPTED = {opcode.opmap["RESUME"], opcode.opmap["JUMP_BACKWARD"]}
+_INTERRUPTED = {opcode.opmap["RESUME"], opcode.opmap["JUMP_BACKWARD"]}
+"""Instructions of Python's that raise nothing themselves, at which an exception may arrive."""
+_RAISE = {opcode.opmap["RAISE_VARARGS"], opcode.opmap["RERAISE"]}
 
 
 def _package(module: object) -> str:
