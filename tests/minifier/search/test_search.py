@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -308,6 +309,27 @@ def test_a_flaky_case_is_reduced_with_repetitions() -> None:
     assert found.flaky == (5, 10)
     assert found.case.repeats == repetitions(0.5) == 5
     assert functions_of(found.case) == ["sin", "cos"]
+
+
+@dataclass
+class Lucky:
+    """Fails with `sin` and `cos`, and once with `sin` alone."""
+
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def judge(self, case: Case) -> OracleReport:
+        """By what the case calls, and by how often it was asked for."""
+        self.seen[case.digest] += 1
+        once = functions_of(case) == ["sin"] and self.seen[case.digest] == 1
+        fails = sin_reaches_cos(case) or once
+        return OracleReport("same", BUG) if fails else OracleReport("none")
+
+
+def test_a_case_that_failed_by_luck_is_not_the_result() -> None:
+    found = Search(Lucky(), BUG).run(long_chain())
+    assert sin_reaches_cos(found.case)
+    assert found.after_call_nodes < found.before_call_nodes
+    assert found.flaky is None
 
 
 @dataclass

@@ -129,15 +129,30 @@ def _insisted(judge: CachedOracle, case: AnyCase) -> ReproducedCase | None:
     return None
 
 
-def confirm(judge: CachedOracle, start: ReproducedCase, best: AnyCase) -> ReproducedCase:
+def confirm(judge: CachedOracle, start: ReproducedCase, best: AnyCase) -> ReproducedCase | None:
     """Return `start`; a flaky one with the best case, if the result fails only sometimes.
 
-    The case of such a start is the result, to go on from with repetitions.
+    The case of such a start is the result, to go on from with repetitions. None if it fails so
+    seldom that a run which saw it fail was luck.
     """
-    reports = [judge.run(best, more) for more in reversed(range(LOOKS))]
-    if all(report.verdict in ("same", "unjudged") for report in reports):
+    reports = _looks(judge, best)
+    if _all_fail(reports):
         return start
-    return _repeating(judge, best, _sampled(judge, best, reports))
+    found = _sampled(judge, best, reports)
+    return None if _failures(found) < _FAILURES else _repeating(judge, best, found)
+
+
+def fails_every_time(judge: CachedOracle, case: AnyCase) -> bool:
+    """Return True if some more runs of the case all fail."""
+    return _all_fail(_looks(judge, case))
+
+
+def _looks(judge: CachedOracle, case: AnyCase) -> list[OracleReport]:
+    return [judge.run(case, more) for more in reversed(range(LOOKS))]
+
+
+def _all_fail(reports: Sequence[OracleReport]) -> bool:
+    return all(report.verdict in ("same", "unjudged") for report in reports)
 
 
 def _measured(

@@ -42,6 +42,7 @@ from torchreel.minifier.search.reproduction import (
     LOOKS,
     ReproducedCase,
     confirm,
+    fails_every_time,
     never_alike,
     refuse_trivial,
     reproduce,
@@ -250,7 +251,7 @@ class Search:
         return True
 
     def _go_back(self, is_taken: Callable[[AnyCase], bool]) -> None:
-        """Go on from the last case that was accepted and is taken to hang."""
+        """Go on from the last case that was accepted and is taken to fail."""
         self._best = self._accepted.last_that(is_taken)
         self._key = sort_key(self._best)
         self.judge.forget_presumed()
@@ -270,7 +271,12 @@ class Search:
         self._best, self._key = self._simplest()
         self._champion = None
         start = confirm(self.judge, self._start, self._best)
-        if start is not self._start:
+        while start is None and self._best is not self._start.case:
+            # It failed by luck: what was accepted before it is the result, and is not gone on from.
+            self.judge.keep(self._best, OracleReport("none"))
+            self._go_back(lambda case: fails_every_time(self.judge, case))
+            start = confirm(self.judge, self._start, self._best)
+        if start is not None and start is not self._start:
             self._start = replace(self._start, flaky=start.flaky)
             self._best, self._key = start.case, sort_key(start.case)
             self._lessons = replace(self._lessons, settled={}, refused=frozenset())
