@@ -16,6 +16,7 @@ import triton.language as tl
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats.graphs import KERNELS
+from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.triton_names import names_of, value_form
 from torchreel.replay.child import restore
 from torchreel.replay.child.triton_kernels import _kernel, _value, define
@@ -92,7 +93,7 @@ def test_a_kernel_of_a_store_runs_only_on_trust(tmp_path: Path) -> None:
     graph = torch.fx.Graph()
     graph.call_function(triton_kernel_wrapper_mutation, kwargs={"kernel_idx": 0})
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
-    doc: Any = SimpleNamespace(extra={KERNELS: [row]})
+    doc: Any = SimpleNamespace(extra={KERNELS: [row]}, graph=GraphDoc(()))
     with pytest.raises(UnsupportedError, match="add --trust"):
         restore._define_kernels(doc, module, trust=False)
     assert not canary.exists()
