@@ -6,6 +6,8 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from tests.minifier.real import PLANTED, case_from, chain_of, shared_worker
 from tests.minifier.recorded import record
 from torchreel.errors import TrivialResult, UsageError
 from torchreel.minifier.cases.case import Case
+from torchreel.minifier.initial_cases.interestingness import options_to_repeat
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions, RunLimits
 from torchreel.minifier.oracle.command_oracle import CommandOracle
@@ -216,3 +219,20 @@ def test_a_script_measures_the_same(text: str) -> None:
     assert check(script, wanted).holds, script
     unlike = predicate_signature(f"not ({wanted.message})")
     assert not check(compile_form(case, unlike, []).text, unlike).holds
+
+
+@pytest.mark.parametrize(
+    ("regex", "taken"),
+    [
+        ("logged:.*exp", True), (r"\\bsin\\(.*\\+", True), ("(a|b)c", True), ("(a+)+$", False),
+        (".*.*.*x", False), ("(a)?b", False), (r"(a)\\1", False),
+    ],
+)  # fmt: skip
+def test_a_regular_expression_of_a_store_is_quick(regex: str, taken: bool) -> None:
+    signature = predicate_signature(f'code ~ "{regex}" and guards > 1')
+    failure: Any = SimpleNamespace(failure_class="predicate", signature=signature)
+    if taken:
+        assert options_to_repeat(failure, MinifyOptions()).predicate == signature.message
+    else:
+        with pytest.raises(UsageError, match="may take for ever"):
+            options_to_repeat(failure, MinifyOptions())

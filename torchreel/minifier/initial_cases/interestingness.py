@@ -6,6 +6,7 @@ question, so that the same reduction is found again. Called by `problems`.
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 
@@ -58,12 +59,25 @@ def options_to_repeat(failure: Failure, options: MinifyOptions) -> MinifyOptions
             "This was reduced for a command, and no command is taken from a store: name it again, "
             "as in 'torchreel minify ADDRESS -- ./check.sh'."
         )
-    if "~" in failure.signature.message:
+    question = failure.signature.message
+    if not all(map(_is_quick, _QUOTED.findall(question))):
         raise UsageError(
-            "This was reduced for a predicate with a regular expression, which may take for ever, "
-            "and none is taken from a store: name it again with --predicate."
+            "This was reduced for a predicate whose regular expression may take for ever, and such "
+            "a one is not taken from a store: name it again with --predicate."
         )
-    return replace(options, predicate=failure.signature.message)
+    return replace(options, predicate=question)
+
+
+_QUOTED = re.compile(r'"((?:\\"|[^"])*+)"')
+_REPEATS = re.compile(r"(?<!\\)[*+{]")
+_REPEATED_GROUP = re.compile(r"(?<!\\)\)[*+{?]|\\[1-9]|\(\?P=")
+_MOST_REPEATS = 2
+
+
+def _is_quick(regex: str) -> bool:
+    """Return True for a regular expression with few repetitions, and none of a group."""
+    few = len(_REPEATS.findall(regex)) <= _MOST_REPEATS
+    return few and _REPEATED_GROUP.search(regex) is None
 
 
 def interestingness_cases(
