@@ -110,8 +110,11 @@ def test_a_crash_holds_by_its_signal() -> None:
 
 
 def test_a_hang_holds_when_the_script_says_that_it_hangs() -> None:
-    script = "import faulthandler, time\nfaulthandler.dump_traceback_later(0.5, exit=True)\n"
-    script += "time.sleep(9)"
+    script = (
+        "import faulthandler, time, torch, torch._dynamo\n"
+        "faulthandler.dump_traceback_later(3, exit=True)\n"
+        "torch.compile(torch.sin, backend=lambda *given: time.sleep(99))(torch.ones(2))\n"
+    )
     assert check(script, hang_signature("lowering")).holds
     assert not check("pass", hang_signature("lowering")).holds
 

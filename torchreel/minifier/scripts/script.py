@@ -83,7 +83,11 @@ class Script:
 
 def _imported(text: str) -> Iterator[str]:
     """Yield the modules that a program imports, with those that they are in."""
-    for node in ast.walk(ast.parse(text)):
+    try:
+        program = ast.parse(text)
+    except (SyntaxError, ValueError):  # it imports nothing, and its check says so
+        return
+    for node in ast.walk(program):
         found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
