@@ -5,10 +5,11 @@
 Makes N graphs (100,000 by default, from the M-th on: a run that was stopped goes on there), checks
 each by the rules of `formats.allowed`, and executes those that are admitted: every call on
 fake inputs with symbolic sizes, every tenth graph on real tensors too, every hundredth through
-AOTAutograd.  They run in child processes, in which an audit hook of Python watches for what no
-graph may do: start a program, open a file for writing, connect, change the environment, import the
-canary, load a library, compile or execute a text with the canary in it.  Each value is also
-compared with what the rules inferred of its type.
+AOTAutograd.  Of every fifth, admitted or not, the script that a user's command would get is
+written, and looked through for code.  They run in child processes, in which an audit hook of Python
+watches for what no graph may do: start a program, open a file for writing, connect, change the
+environment, import the canary, load a library, compile or execute a text with the canary in it.
+Each value is also compared with what the rules inferred of its type.
 
 Prints what was tried, admitted, refused (by reason) and executed.  Exits with 1 if a canary was
 touched, if a value was of another type than inferred, or if less than a third was admitted.
@@ -18,6 +19,7 @@ touched, if a value was of another type than inferred, or if less than a third w
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import mmap
 import os
@@ -28,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,6 +83,16 @@ class Witness:
         return self.mark in str(arguments[0]) and not _is_of_fx(str(arguments[1]))
 
 
+def marked_code(text: str, mark: str) -> list[str]:
+    """The lines of a program with the mark outside its strings and comments."""
+    marked = (
+        token.line
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.NAME and mark in token.string
+    )
+    return list(dict.fromkeys(marked))
+
+
 def _is_of_fx(file: str) -> bool:
     return file.startswith(("<eval_with_key>", "<lambda", "<fx"))
 
@@ -95,7 +108,7 @@ class Range:
 
         from benchmarks.hostile_graphs import MARK
 
-        self.torch, self.planted = torch, planted
+        self.torch, self.planted, self.mark = torch, planted, MARK
         self._made: tuple[Any, list[object]] | None = None
         self.doc = self._recorded()
         self.document = json.loads(self.doc.to_bytes())
@@ -154,7 +167,8 @@ class Range:
 
     def document_of(self, number: int, only_walks: bool) -> Any:
         """The n-th graph, in place of the recorded one."""
-        from benchmarks.hostile_graphs import Attacker
+        from benchmarks.hostile_graphs import KERNELS_TABLE, Attacker
+        from torchreel.formats.graphs import KERNELS
         from torchreel.formats.graphs.document import GraphDoc
 
         attacker = Attacker(number, self.inputs, only_walks=only_walks)
@@ -165,7 +179,7 @@ class Range:
         }  # fmt: skip
         whole = {"nodes": [*self.given, *nodes, output], "modules": modules, "attributes": {}}
         graph = GraphDoc.from_json(json.loads(json.dumps(whole)))
-        return replace(self.doc, graph=graph)
+        return replace(self.doc, graph=graph, extra={**self.doc.extra, KERNELS: KERNELS_TABLE})
 
     def attempt(self, number: int, only_walks: bool = False) -> dict[str, Any]:
         """Check a graph, and execute it if it is admitted; what came of it."""
@@ -184,7 +198,28 @@ class Range:
         finally:
             self.witness.watching = False
         found["canaries"] = list(dict.fromkeys(self.witness.seen))
+        if number % 5 == 0:
+            self._write(doc, found)
         return found
+
+    def _write(self, doc: Any, found: dict[str, Any]) -> None:
+        """Write the script of a graph, as for the command of `minify`, and look for code in it."""
+        from torchreel.errors import TorchreelError
+        from torchreel.minifier.cases.case import Case
+        from torchreel.minifier.scripts.script import candidate_script
+        from torchreel.store.failures.signature import Signature
+
+        wanted = Signature("exception", "lowering", "", ("KeyError",), (), "'weight'")
+        try:
+            case = Case.from_checkpoint(doc)
+            text = candidate_script(case, wanted, trust=self.planted)
+        except TorchreelError:
+            return
+        except Exception as error:  # noqa: BLE001  as above
+            found["broken"] = f"{type(error).__name__}: {error}"
+            return
+        found["written"] = True
+        found["canaries"] += [f"a script has {line!r}" for line in marked_code(text, self.mark)]
 
     def _execute(self, doc: Any, number: int, found: dict[str, Any]) -> None:
         from torchreel.formats.graphs.check import check_graph
@@ -369,6 +404,7 @@ class Tally:
         self.counts["whole"] += found["whole"]
         self.counts["calls"] += found["calls"]
         self.counts["compiled"] += bool(found.get("compiled"))
+        self.counts["written"] += bool(found.get("written"))
         self.unsound.update(f"{text} (graph {found['number']})" for text in found["unsound"])
         self.canaries += [f"graph {found['number']}: {text}" for text in found["canaries"]]
 
@@ -381,6 +417,7 @@ class Tally:
             "whole",
             "calls",
             "compiled",
+            "written",
             "died",
             "hung",
         ):

@@ -77,6 +77,16 @@ PLACEMENTS: list[Any] = [
     ["_MaskPartial", f"1,offset_dim=1))\ropen('{MARK}', 'w')\rdef g(y=1):\n0#", None, 0],
 ]  # fmt: skip
 
+KERNEL_CALLS = ["hop:triton_kernel_wrapper_mutation", "hop:triton_kernel_wrapper_functional"]
+KERNELS_TABLE: list[Any] = [
+    {
+        "number": 0, "constants_number": 0, "name": "kernel", "names": {}, "constants": {},
+        "configurations": [], "key": [],
+        "source": f"def kernel(x):\n    pass\n\nimport {MARK}\n{MARK}.run()",
+    },
+]  # fmt: skip
+"""The kernels of the store: their source is a program, which is written for no stranger."""
+
 Node = dict[str, Any]
 
 
@@ -170,6 +180,8 @@ class Attacker:
         else:
             for _ in range(self.random.randint(1, 5)):
                 self._step()
+        if self.random.random() < 0.1:
+            self._hide()
         return self.nodes, self.modules
 
     def _walk(self) -> None:
@@ -292,21 +304,36 @@ class Attacker:
 
     def _nested(self) -> None:
         """A higher-order operator with a body, which attacks as well."""
-        inner = Attacker(self.random.randrange(10**9), {"a": "tensor", "b": "int"})
-        nodes, _ = inner.graph()
         body = f"body_{len(self.modules)}"
-        given = [_placeholder("a"), _placeholder("b")]
+        made = self._body(Attacker(self.random.randrange(10**9), _OF_BODIES))
+        if any(node["target"].startswith("hop:") for node in made["nodes"]):
+            self._add("call_function", "hop:print", [self._text(), self._node()])
+            return
+        self.modules[body] = made
+        graph = self._add("get_attr", body, [])
+        operands = [{"n": graph}, "subgraph_0", self._tensor(), self._node()]
+        self._add("call_function", "hop:invoke_subgraph", operands)
+
+    def _hide(self) -> None:
+        """A body that no node names, with bodies of its own; most call a kernel of the store."""
+        inner = Attacker(self.random.randrange(10**9), _OF_BODIES)
+        if self.random.random() < 0.7:
+            inner._add(
+                "call_function",
+                self.random.choice(KERNEL_CALLS),
+                [],
+                {"kernel_idx": 0, "constant_args_idx": 0, "grid": [{"t": [1, 1, 1]}]},
+            )
+        self.modules[f"hidden_{len(self.modules)}"] = self._body(inner)
+
+    def _body(self, inner: Attacker) -> dict[str, Any]:
+        nodes, modules = inner.graph()
+        given = [_placeholder(name) for name in inner.inputs]
         returned = {"t": [{"n": inner.values[-1]}]}
         output = {**_placeholder("output"), "op": "output", "args": [returned]}
-        nested = [node for node in nodes if not node["target"].startswith("hop:")]
-        if nested == nodes:
-            empty: dict[str, Any] = {"modules": {}, "attributes": {}, "extra": {}}
-            self.modules[body] = {"nodes": [*given, *nodes, output], **empty}
-            graph = self._add("get_attr", body, [])
-            operands = [{"n": graph}, "subgraph_0", self._tensor(), self._node()]
-            self._add("call_function", "hop:invoke_subgraph", operands)
-        else:
-            self._add("call_function", "hop:print", [self._text(), self._node()])
+        return {
+            "nodes": [*given, *nodes, output], "modules": modules, "attributes": {}, "extra": {},
+        }  # fmt: skip
 
     def _spoil(self, node: Node) -> None:
         """Change a call into one that reaches for something else."""
@@ -378,6 +405,9 @@ class Attacker:
             return self._text()
         plain = {"float": {"f": "0x1.0p-1"}, "bool": True, "Device": {"device": "cpu"}}
         return plain.get(text, self.random.choice(CONSTANTS))
+
+
+_OF_BODIES = {"a": "tensor", "b": "int"}
 
 
 def _placeholder(name: str) -> Node:

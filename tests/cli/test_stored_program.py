@@ -1,15 +1,18 @@
 """A store that holds programs, of a stranger's making: no verb runs one before it is trusted.
 
 A reduced Dynamo failure is kept as a program.  Here each such program of a real store touches a
-file as well.
+file as well.  The source of a Triton kernel is a program too: here one is called in a body of the
+graph that no node names.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select, update
@@ -26,6 +29,23 @@ def f(x):
 
 torch.compile(f, fullgraph=True, backend="eager")(torch.ones(3))
 """
+COMPILED = """
+import torch
+
+torch.compile(lambda x: x.relu() + 1)(torch.ones(3))
+"""
+KERNEL: dict[str, Any] = {
+    "number": 0, "constants_number": 0, "name": "k", "names": {}, "constants": {}, "key": [],
+    "configurations": [], "source": "def k(x):\n    pass\n\nimport pathlib\npathlib.owned()",
+}  # fmt: skip
+CHECK = """
+import pathlib, subprocess, sys
+
+text = pathlib.Path(sys.argv[1]).read_text()
+with open("seen", "a") as seen:
+    seen.write(text)
+sys.exit(subprocess.run([sys.executable, sys.argv[1]], capture_output=True).returncode)
+"""
 VERBS: tuple[str, ...] = (
     "ls {}", "show {}", "show {} --events", "show {} --code", "show {} --traceback", "shapes {}",
     "why {} recompile", "why-graph-break {}", "guards {}", "query {} SELECT*FROM[failures]",
@@ -41,11 +61,14 @@ VERBS: tuple[str, ...] = (
 
 def command(*words: str, cwd: Path) -> str:
     """Run a command line; what it said on stderr."""
-    done = subprocess.run(
+    return run(*words, cwd=cwd).stderr
+
+
+def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "torchreel.cli", *words],
         capture_output=True, text=True, cwd=cwd, timeout=300,
     )  # fmt: skip
-    return done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +110,52 @@ def test_a_trusted_program_is_run(store: Path, tmp_path: Path) -> None:
     command("minify", str(store), "--trust", "--limit-runs", "3", "-o", "repro", cwd=tmp_path)
     assert owned.exists()
     owned.unlink()
+
+
+def hide_kernel(store: Path) -> int:
+    """Put a body that calls a kernel of the store into each graph; how many."""
+    with Store.open(store, write=True) as opened, opened.writer() as writer:
+        checkpoints = schema.checkpoints
+        graphs = select(checkpoints.c.id, checkpoints.c.digest).where(
+            checkpoints.c.entry == "graph"
+        )
+        rows = list(opened.rows(graphs))
+        for row in rows:
+            document = json.loads(opened.read_blob(row.digest))
+            first, call, *_, output = document["graph"]["nodes"]
+            given = {"kernel_idx": 0, "constant_args_idx": 0}
+            call = {**call, "op": "call_function", "name": "k", "args": [], "kwargs": given}
+            call["target"] = "hop:triton_kernel_wrapper_mutation"
+            output = {**output, "args": [{"t": [{"n": first["name"]}]}]}
+            body = {**document["graph"], "nodes": [first, call, output]}
+            document["graph"]["modules"] = {"unnamed": body}
+            document["extra"] = {**document.get("extra", {}), "triton_kernels": [KERNEL]}
+            digest = writer.blob(json.dumps(document).encode())
+            changed = update(checkpoints).where(checkpoints.c.id == row.id)
+            writer.connection.execute(changed.values(digest=digest))
+        return len(rows)
+
+
+@pytest.mark.slow
+def test_a_command_gets_no_kernel_of_a_stranger(tmp_path: Path) -> None:
+    """Nor does any verb write one: FX leaves the body out, and the text of a script did not."""
+    (tmp_path / "program.py").write_text(COMPILED)
+    (tmp_path / "check.py").write_text(CHECK)
+    command("record", "-o", "run.db", "--", sys.executable, "program.py", cwd=tmp_path)
+    check = ("--", sys.executable, str(tmp_path / "check.py"))
+    seen = tmp_path / "seen"
+    shutil.copy(tmp_path / "run.db", tmp_path / "good.db")
+    run("minify", "good.db#1", "--limit-runs", "3", *check, cwd=tmp_path)
+    assert "torch.compile(fn" in seen.read_text(), "the command gets scripts"
+    seen.unlink()
+
+    assert hide_kernel(tmp_path / "run.db") == 1
+    for verb in ("minify -o repro", "export -o repro", "replay", "bisect", "minify --accuracy"):
+        done = run(*verb.split(), "run.db#1", *(check if verb == "minify -o repro" else ()),
+                   cwd=tmp_path)  # fmt: skip
+        said = done.stdout + done.stderr
+        assert done.returncode == 3, f"{verb}: {said}"
+        assert "--trust" in said, f"{verb}: {said}"
+    assert not seen.exists()
+    written = [file.read_bytes() for file in (tmp_path / "repro").rglob("*") if file.is_file()]
+    assert not any(b"pathlib.owned" in data for data in written)

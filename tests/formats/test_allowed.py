@@ -341,6 +341,7 @@ def test_generated_graphs_reach_nothing() -> None:
     assert tally.unsound == {}
     assert tally.counts["executed"] * 3 >= tally.counts["graphs"] == 300
     assert tally.counts["whole"] > 10
+    assert tally.counts["written"] > 10
     assert len(tally.reasons) > 8, "the generator no longer tries what is forbidden"
     assert not tally.is_bad()
 
@@ -351,6 +352,8 @@ def test_the_attack_finds_a_hole_where_there_is_one() -> None:
     tally = attack(800, planted=True, only_walks=True)
     assert any("canary" in text for text in tally.canaries)
     assert tally.is_bad()
+    trusted = attack(300, planted=True)
+    assert any("a script has 'import canary" in text for text in trusted.canaries)
 
 
 def test_what_a_class_makes_is_an_object_of_which_nothing_is_known() -> None:
