@@ -1,7 +1,12 @@
 """Programs that are run under the recorder: how they end, and how they die."""
 
+import os
+import pty
 import signal
+import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,6 +49,75 @@ def test_a_crash_in_the_kernel_leaves_its_graph_and_its_stage(path: Path) -> Non
     assert failure.checkpoint_id == checkpoints[-1].id
 
 
+def test_a_program_has_the_descriptors_that_the_command_was_given(path: Path) -> None:
+    """As in `torchreel record -- python program.py <(zcat data.gz)`."""
+    ours, theirs = os.pipe()
+    os.set_inheritable(theirs, True)
+    program = f"import os, sys; sys.exit(os.write({theirs}, b'here') - 4)"
+    assert run_recorded([sys.executable, "-c", program], path) == 0
+    os.close(theirs)
+    assert os.read(ours, 9) == b"here"
+    os.close(ours)
+
+
+COUNTS = """
+import os, pathlib, signal, sys, time
+got = []
+signal.signal(signal.SIGINT, lambda *_: got.append("INT"))
+signal.signal(signal.SIGQUIT, lambda *_: got.append("QUIT"))
+signal.signal(signal.SIGTERM, lambda *_: got.append("TERM"))
+pathlib.Path(sys.argv[1]).touch()
+while "TERM" not in got:
+    time.sleep(0.01)
+time.sleep(0.3)
+print(" ".join(got))
+"""
+LAUNCHES = """
+import sys
+from torchreel.recorder.launch import run_recorded
+sys.exit(run_recorded([sys.executable, "-c", *sys.argv[2:]], sys.argv[1]))
+"""
+
+
+def test_what_a_terminal_sends_comes_once(path: Path, tmp_path: Path) -> None:
+    """Also where the terminal is not stdin; what another process sends to us comes as well."""
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-c", LAUNCHES, str(path), COUNTS, str(ready)]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.execv(command[0], command)
+    _wait_for(ready)
+    for key in (b"\x03", b"\x1c"):  # Ctrl-C, Ctrl-\
+        os.write(terminal, key)
+        time.sleep(0.3)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(pid, number)
+        time.sleep(0.3)
+    said = b""
+    with suppress(OSError):  # which is how the end of a terminal reads
+        while data := os.read(terminal, 1000):
+            said += data
+    os.waitpid(pid, 0)
+    assert b"INT QUIT INT TERM" in said
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_program_ignores_the_signals_that_it_would_without_us(path: Path, ignored: bool) -> None:
+    program = "import signal, sys; sys.exit(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
+    command = [sys.executable, "-c", LAUNCHES, str(path), program]
+    if ignored:
+        command = ["nohup", *command]
+    assert subprocess.run(command, capture_output=True).returncode == ignored
+
+
+def _wait_for(file: Path) -> None:
+    end = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 FORKS = """
 import multiprocessing
 
@@ -70,6 +144,47 @@ def test_a_forked_process_has_a_recording_of_its_own(path: Path) -> None:
     assert parent.run == child.run
     assert parent.pid != child.pid
     assert compiles == [1, 1]
+
+
+LATE = """
+import multiprocessing, sys
+
+def work():
+    import torch
+    torch.compile(lambda x: x.cos(), backend="eager")(torch.ones(2))
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context(sys.argv[1]).Process(target=work)
+    child.start()
+    child.join()
+    sys.exit(child.exitcode + 3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_process_that_imports_torch_itself_ends_its_recording(path: Path, method: str) -> None:
+    """Those of the first two methods end by `os._exit`, which runs no atexit."""
+    program = path.with_name("late.py")
+    program.write_text(LATE)
+    assert run_recorded([sys.executable, str(program), method], path) == 3
+    with Store.open(path) as store:
+        found = [row for row in queries.recordings(store) if queries.compiles(store, row.id)]
+        assert [row.status for row in found] == ["done"]
+        assert [one.status for one in queries.compiles(store, found[0].id)] == ["ok"]
+
+
+def test_a_file_named_like_a_module_of_python_is_not_executed(path: Path) -> None:
+    """One that `import torch` alone does not import."""
+    folder = path.parent
+    (folder / "resource.py").write_text("raise SystemExit(7)")
+    (folder / "program.py").write_text(
+        "import torch; torch.compile(lambda x: x.cos(), backend='eager')(torch.ones(2))"
+    )
+    assert run_recorded([sys.executable, str(folder / "program.py")], path) == 0
+    with Store.open(path) as store:
+        (recording,) = queries.recordings(store)
+        assert len(queries.compiles(store, recording.id)) == 1
 
 
 def test_a_program_that_compiles_nothing(path: Path) -> None:

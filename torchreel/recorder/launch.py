@@ -11,16 +11,16 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from torchreel.errors import TorchreelError, UsageError
 from torchreel.recorder import control, environment
@@ -42,6 +42,8 @@ _MOST_REPORTED = 1 << 16
 
 # What a terminal or a job manager sends to `torchreel record` is meant for the program.
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+_OF_THE_KERNEL = 0x80
+"""`si_code` of a signal that no process sent."""
 
 
 class ProgramEnd(NamedTuple):
@@ -72,7 +74,8 @@ Start = Callable[[Sequence[str], Mapping[str, str]], Process]
 
 
 def _start(command: Sequence[str], variables: Mapping[str, str]) -> Process:
-    return subprocess.Popen(command, env=variables)
+    # With the descriptors that it was given: a shell's `<(command)`, the jobs of make, sockets.
+    return subprocess.Popen(command, env=variables, close_fds=False)
 
 
 def run_recorded(
@@ -287,32 +290,71 @@ def _run(start: Start, command: Sequence[str], variables: Mapping[str, str]) -> 
     """Return the process id and the status of the program, as `Popen` has it: negative for a
     signal.
     """
-    try:
-        child = start(command, variables)
-    except (OSError, IndexError, ValueError) as error:
-        raise UsageError(f"{' '.join(command) or 'Nothing'} can't be run: {error}.") from error
-    with _forwarding(child):
+    with _Forwarding() as forwarding:
+        try:
+            child = start(command, variables)
+        except (OSError, IndexError, ValueError) as error:
+            raise UsageError(f"{' '.join(command) or 'Nothing'} can't be run: {error}.") from error
+        forwarding.begin(child)
         return child.pid, child.wait()
 
 
-@contextmanager
-def _forwarding(child: Process) -> Iterator[None]:
-    """Pass signals that this process gets on to the program, which decides their meaning."""
+class _Forwarding:
+    """Passes the signals that this process gets on to the program, which decides their meaning.
 
-    def forward(number: int, frame: FrameType | None) -> None:
-        # The terminal sends Ctrl-C to the program as well; it must not get it twice.
-        if number != signal.SIGINT or not sys.stdin or not sys.stdin.isatty():
+    From before the program starts, which gets those that came meanwhile.  What a terminal sends
+    (Ctrl-C), it sends to the program as well, which must not get it twice: the kernel says of a
+    signal whether it is one of those, to a thread that waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._early: list[int] = []
+        self._child: Process | None = None
+        self._thread: threading.Thread | None = None
+        self._mask: set[Any] = set()
+
+    def __enter__(self) -> Self:
+        # The program inherits it where a signal is ignored (`nohup`), but no handler.
+        self._handle(one for one in _FORWARDED if signal.getsignal(one) != signal.SIG_IGN)
+        return self
+
+    def _handle(self, numbers: Iterable[int]) -> None:
+        with suppress(ValueError):  # not the main thread, where signals don't arrive
+            for number in numbers:
+                self._before[number] = signal.signal(number, self._forward)
+
+    def begin(self, child: Process) -> None:
+        """Send from now on to this program."""
+        self._child = child
+        self._handle(one for one in _FORWARDED if one not in self._before)
+        if self._before and hasattr(signal, "sigwaitinfo"):  # macOS has none
+            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+            self._thread = threading.Thread(target=self._wait, daemon=True)
+            self._thread.start()
+        for number in self._early:
             child.send_signal(number)
 
-    try:
-        before = {number: signal.signal(number, forward) for number in _FORWARDED}
-    except ValueError:  # not the main thread, where signals don't arrive
-        before = {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def __exit__(self, *_: object) -> None:
+        self._child = None
+        if self._thread is not None:
+            signal.pthread_kill(self._thread.ident or 0, signal.SIGUSR1)
+            self._thread.join()
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _wait(self) -> None:
+        while (child := self._child) is not None:
+            found = signal.sigwaitinfo(_FORWARDED)
+            if self._child is not None and found.si_code != _OF_THE_KERNEL:
+                child.send_signal(found.si_signo)
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        if self._child is None:
+            self._early.append(number)
+        else:
+            self._child.send_signal(number)
 
 
 def _settle(

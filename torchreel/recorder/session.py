@@ -67,6 +67,9 @@ class Session:
         self._watchdog.start()
         threading.excepthook = self._hook
         atexit.register(self.stop)
+        workers = sys.modules.get("multiprocessing.process")
+        if workers is not None and workers.parent_process() is not None:
+            _end_with_worker(self)  # such a process imported torch itself, and may end by os._exit
 
     def stop(self) -> None:
         """Take everything away again and close the recording; does nothing the second time."""

@@ -7,7 +7,6 @@ a file (https://www.sqlite.org/fileformat.html#the_database_header).
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 import sqlite3
 import stat
@@ -192,7 +191,7 @@ def create(path: Path, write_schema: Callable[[Path], None]) -> None:
     It is written under another name and linked into place, so that two processes that create the
     same store at once, or one that dies half-way, leave one whole store or none.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.touch(exist_ok=False)
@@ -243,7 +242,8 @@ def _prepare(draft: Path) -> None:
         # Before WAL is on: the mark has to stand in the file itself, not in the log beside it.
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         # By which a process sees that another store was copied over this one (`descriptors`).
-        connection.execute(f"PRAGMA user_version = {secrets.randbits(31)}")
+        drawn = int.from_bytes(os.urandom(4), "big") >> 1  # `secrets` may be a file of the program
+        connection.execute(f"PRAGMA user_version = {drawn}")
         connection.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()

@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import math
 import os
-import resource
 import stat
 import struct
 import time
@@ -165,9 +165,21 @@ def _create(path: Path) -> bool:
 
 def _check_limit(size: int) -> None:
     """Raise OSError where the process may not write so far: doing so would end it (SIGXFSZ)."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if limit != resource.RLIM_INFINITY and limit < size:
+    if _limit() < size:
         raise OSError(errno.EFBIG, "the process may not write so far into a file")
+
+
+def _limit() -> float:
+    """Return how many bytes a file may have that this process writes.
+
+    Not asked of Python's `resource`: the program may have a file of that name, which an import
+    would execute.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        text = Path("/proc/self/limits").read_text()
+        found = text.partition("Max file size")[2].split(None, 1)[0]
+        return math.inf if found == "unlimited" else int(found)
+    return math.inf
 
 
 def _machine() -> bytes:
