@@ -173,6 +173,41 @@ def test_the_tests_run_where_nothing_can_be_recorded(pytester: pytest.Pytester) 
     assert notes.read_text() == "mine" * 500
 
 
+@pytest.mark.slow
+def test_a_store_that_breaks_meanwhile_ends_no_session(pytester: pytest.Pytester) -> None:
+    """A test overwrites it; the hooks around it and the summary open it again."""
+    path = pytester.path / "kept.db"
+    pytester.makepyfile(
+        test_it=f"""
+        import pathlib
+        import torch
+
+        def test_overwrites():
+            torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
+            for file in pathlib.Path({str(path)!r}).parent.glob("kept.db*"):
+                file.unlink()
+            pathlib.Path({str(path)!r}).write_text("no store " * 1000)
+
+        def test_goes_on():
+            pass
+        """
+    )
+    result = pytester.runpytest_subprocess(f"--torchreel={path}")
+    result.assert_outcomes(passed=2)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*can't be read back from the store*"])
+
+
+def test_settings_that_make_no_sense_are_refused_before_any_test(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHREEL_SAMPLE", "abc")
+    pytester.makepyfile(test_it="def test_passes(): pass")
+    result = pytester.runpytest_subprocess("--torchreel=kept.db")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*TORCHREEL_SAMPLE*abc*"])
+
+
 def test_it_is_not_used_inside_of_a_recording(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

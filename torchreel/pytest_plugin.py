@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from torchreel.recorder.failing_open import fail_open
     from torchreel.store.records import Recording
 
 _SWEEP_EVERY = 100
@@ -53,6 +54,13 @@ def _plugin(option: str) -> object:
         return _Idle(f"nothing was recorded: {error}")
 
 
+def _guard() -> fail_open:
+    """Return the guard around what we do in a hook: an error there would end pytest."""
+    from torchreel.recorder.failing_open import fail_open
+
+    return fail_open("pytest")
+
+
 class _Idle:
     """Records nothing."""
 
@@ -70,6 +78,7 @@ class _Idle:
 def _checked(option: str) -> str:
     """Return the store, absolute; refuses what can't be one before any test has run."""
     from torchreel.errors import UsageError
+    from torchreel.recorder.settings import Settings
     from torchreel.store.addressing import default_store
     from torchreel.store.passwords import hidden
     from torchreel.store.recording import open_for_recording
@@ -84,6 +93,7 @@ def _checked(option: str) -> str:
     target = option or default_store()
     target = hidden(target) if "://" in target else os.path.abspath(target)
     try:
+        Settings.from_environment()
         open_for_recording(target).close()
     except UsageError as error:
         raise pytest.UsageError(f"--torchreel: {error}") from error
@@ -120,14 +130,16 @@ class _Plugin:
         if attach.active() is not None:
             return (yield)  # the program under test records itself
         self._failed = False
-        with _named(item.nodeid):
+        recorder = None
+        with _guard(), _named(item.nodeid):
             recorder = session.install_from_environment(f"full:{self.target}")
         try:
             return (yield)
         finally:
-            session.uninstall()
-            if recorder.recording_id is not None:
-                self._settle(recorder.recording_id, item.nodeid)
+            with _guard():
+                session.uninstall()
+                if recorder is not None and recorder.recording_id is not None:
+                    self._settle(recorder.recording_id, item.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Setup, call or teardown is over."""
@@ -160,18 +172,25 @@ class _Plugin:
 
     def pytest_sessionfinish(self) -> None:
         """Give back what passing tests took."""
-        if self._deleted:
-            self._sweep()
+        with _guard():
+            if self._deleted:
+                self._sweep()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the kept recordings of this process and its workers, and the next commands."""
+        terminalreporter.section("torchreel")
+        with _guard() as attempt:
+            self._summarise(terminalreporter)
+        if attempt.kind is not None:
+            terminalreporter.write_line("what was kept can't be read back from the store")
+
+    def _summarise(self, terminalreporter: pytest.TerminalReporter) -> None:
         from torchreel.commands.rendering.text import count
         from torchreel.escaping.characters import visible
         from torchreel.escaping.shell import command
 
         kept = [row for row in self._recordings() if row.id > self._known]
         store = os.path.relpath(self.target) if "://" not in self.target else self.target
-        terminalreporter.section("torchreel")
         tests = len({row.run for row in kept})
         terminalreporter.write_line(
             f"kept the compiles of {count(tests, 'failing test')} in {visible(store)}"
