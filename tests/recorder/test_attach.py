@@ -107,6 +107,22 @@ def test_a_module_is_patched_when_it_is_imported() -> None:
     assert not hasattr(module.Box.open, "__wrapped__")
 
 
+def test_the_traceback_of_an_import_that_fails_is_the_programs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "reel_broken.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = AttachPoint("reel_broken", "double", "a test")
+    attachment = Attachment([Probe(point, watch("double", []).visit)])
+    attachment.attach()
+    with pytest.raises(ZeroDivisionError) as raised:
+        importlib.import_module("reel_broken")
+    attachment.detach()
+    files = [frame.filename for frame in traceback.extract_tb(raised.value.__traceback__)]
+    assert files[-1] == str(tmp_path / "reel_broken.py")
+    assert not any("torchreel/recorder" in file for file in files)
+
+
 def test_two_recorders_may_wait_for_one_module() -> None:
     first: list[object] = []
     attachments = [Attachment([watch("double", seen)]) for seen in (first, [])]

@@ -445,3 +445,23 @@ def test_everything_is_as_before_afterwards(record: Record) -> None:
     assert seen[0] is not before[0]
     assert seen[0].__wrapped__ is before[0]  # type: ignore[attr-defined]
     assert (convert_frame._compile, list(trace_log.handlers), list(sys.meta_path)) == before
+
+
+def test_what_a_signal_handler_loses_while_a_loss_is_counted_is_counted() -> None:
+    """Also one that comes while the lock is held."""
+
+    class Interrupted(str):
+        __slots__ = ()
+
+        def __getitem__(self, item: object) -> str:  # as the first of its kind is noted
+            failing_open.losses.add("inner", "signal", follows=True)
+            return "outer"
+
+    failing_open.losses.reset()
+    done = threading.Thread(
+        target=failing_open.losses.add, args=("outer", "signal", Interrupted()), daemon=True
+    )
+    done.start()
+    done.join(10)
+    assert not done.is_alive()
+    assert {row[0] for row in failing_open.losses.snapshot()} == {"outer", "inner"}

@@ -403,7 +403,11 @@ class _Finder(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)  # perhaps another recorder's, around this one
-            original(module)
+            try:
+                original(module)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             self._attachment.imported(module.__name__)
 
         # On the instance, for this one import: the loader itself stays what it is.

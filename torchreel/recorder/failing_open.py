@@ -88,7 +88,8 @@ class Losses:
 
     def __init__(self) -> None:
         self._by_key: dict[tuple[str, str], Loss] = {}
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler of the program may compile while this is held.
+        self._lock = threading.RLock()
         self.version = 0
 
     def add(
@@ -113,7 +114,7 @@ class Losses:
 
     def reset(self) -> None:
         """Forget everything: a new recording begins (also after a fork: hence a new lock)."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._by_key = {}
         self.version += 1
         if _late is not None:

@@ -13,7 +13,8 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchreel.errors import LockedStore, MissingStore
@@ -94,6 +95,32 @@ class _Marker:
         """Do nothing: it only marks a place."""
 
 
+class _Alarm:
+    """An event that a signal handler may set while its thread is setting it.
+
+    `threading.Event` has a lock, for which that thread would wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._rung: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        """Wake whoever waits, now or later."""
+        if self._rung.empty():
+            self._rung.put(None)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it is set, and take that back."""
+        with suppress(Empty):
+            self._rung.get(timeout=seconds)
+
+    def clear(self) -> None:
+        """Take back what was set."""
+        with suppress(Empty):
+            while True:
+                self._rung.get_nowait()
+
+
 class EventLog:
     """An append-only buffer of operations, with the thread that empties it into `target`."""
 
@@ -111,7 +138,7 @@ class EventLog:
         self._open: OrderedDict[int, CompileEntry] = OrderedDict()
         self._batch: list[Operation] = []
         self._lock = threading.RLock()
-        self._wake = threading.Event()
+        self._wake = _Alarm()
         self._thread: threading.Thread | None = None
         self._store: Store | DirectStore | None = None
         self._stop = False
@@ -389,6 +416,7 @@ class EventLog:
             f"recording switched off: {kind.__name__}", "event log", self._why or self.target
         )
         self._queue.clear()
+        self._events.clear()
         self._release(len(self._batch))
         # What has taken the store's place is not to find our log beside it.
         self._close_store()

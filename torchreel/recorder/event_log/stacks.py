@@ -25,7 +25,7 @@ class Stacks:
         self._ids: dict[tuple[int | None, str, int, str], int] = {}
         self._last = 0
         self._new: list[Frame] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler of the program may compile meanwhile
 
     def add(self, summary: Any) -> int | None:
         """Return the id of the innermost frame of a `traceback.StackSummary`; None when it is
