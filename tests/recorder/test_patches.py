@@ -161,6 +161,7 @@ def test_what_a_decorator_makes_anew_stays_as_it_is() -> None:
     held = Owner.held
     put([Patch(Owner, "held", with_default(two))])
     assert Owner.held is held
+    take_out()
     put([Patch(Owner, "held", with_default(torch.ones(2)))])
     assert Owner.held is not held
     take_out()

@@ -408,6 +408,102 @@ def test_state_of_a_module_is_kept_or_named(
     assert named.detail.startswith("the frame read zoo.FILES, which the program had filled")
 
 
+HOLDS = """
+import os, threading
+import torch
+
+CONTEXT = CACHE = None
+SIZES, LOCAL = (), threading.local()
+
+class Interface:
+    KNOWN = {}
+
+INTERFACE, OPTIONS = Interface(), Interface()
+
+def step(x):
+    if CONTEXT is not None and CONTEXT.depth > 2:
+        x = x * CONTEXT.depth
+    if CACHE is not None:
+        x = x + CACHE
+    for size in SIZES:
+        x = x - size
+    for scale in getattr(LOCAL, "stack", []):
+        x = x / scale
+    if "much" in INTERFACE.KNOWN:
+        x = x * INTERFACE.KNOWN["much"]
+    if getattr(OPTIONS, "flag", None) is not None:
+        x = x.tan()
+    if os.environ.get("REEL_SWITCH") == "on":
+        x = x.cos()
+    return x
+"""
+SETS = """
+import os, torch, holds
+
+class Context:
+    def __init__(self):
+        self.depth = 3
+
+class Stack(list):
+    top = None
+
+holds.CONTEXT, holds.CACHE, holds.SIZES = Context(), torch.ones(3), (1, 2)
+holds.LOCAL.stack, holds.OPTIONS.flag = [2, 3], True
+holds.Interface.KNOWN["much"] = 7
+os.environ["REEL_SWITCH"] = "on"
+
+@torch.compile(backend="eager")
+def f(x, stack):
+    return holds.step(x) * len(stack) + stack.top
+
+stack = Stack([1, 2])
+stack.top = 1
+f(torch.ones(3), stack)
+holds.CONTEXT = holds.CACHE = None
+holds.SIZES = ()
+holds.LOCAL.stack.pop()
+holds.Interface.KNOWN.clear()
+del os.environ["REEL_SWITCH"]
+stack.top = 2
+f(torch.ones(3), stack)
+"""
+
+
+@pytest.mark.slow
+def test_what_modules_hold_that_the_program_had_put_there_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of whatever type, wherever a guard found it; a second frame has what it was by then."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with Store.open(_record(tmp_path, SETS, holds=HOLDS), write=True) as store:
+        together = _all_of(store)
+        compiles = queries.compiles(store, 1)
+        alone = [replay(store, row, "frame", trust=True) for row in compiles]
+    assert [(row.verdict, row.detail) for row in alone] == [("identical", "")] * 2
+    assert together == [("identical", "")] * 2
+
+
+@pytest.mark.slow
+def test_no_variable_of_the_environment_is_kept_that_may_be_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REEL_TOKEN", "hunter2hunter2")
+    program = (
+        "import os, torch\n"
+        "def f(x): return x.sin() if os.environ.get('REEL_TOKEN') else x.cos()\n"
+        "torch.compile(f, backend='eager')(torch.ones(3))\n"
+    )
+    path = _record(tmp_path, program)
+    with Store.open(path) as store:
+        (compile,) = queries.compiles(store, 1)
+        bundle = queries.frame_bundle(store, compile)
+        assert bundle is not None
+        assert bundle.tensors is not None
+        document = json.loads(store.read_blob(bundle.tensors))
+    assert document["patches"]["kept"] == []
+    assert b"hunter2" not in path.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("name", "now"),
     [

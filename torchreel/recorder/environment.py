@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from torchreel.recorder.redaction import SECRET_NAME
 from torchreel.store.processes.liveness import PROCESS, process_identity
 
+ENVIRONMENT = ("os", "environ", "_data")
+"""The path of names to the variables of the process, in the globals of a frame."""
 _ALLOWED = re.compile(
     r"(TORCH(?!REEL)|PYTORCH|TRITON|OMP_|MKL_|KMP_|GOMP_|OPENBLAS_|NUMEXPR_|ATEN_|DNNL_|ONEDNN_)\w*"
     r"|(CUDA_VISIBLE_DEVICES|CUDA_LAUNCH_BLOCKING|CXX|CC|RANK|LOCAL_RANK|WORLD_SIZE)"

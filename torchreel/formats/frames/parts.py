@@ -17,6 +17,7 @@ import operator
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -304,6 +305,7 @@ def set_members(obj: object, members: Mapping[str, object]) -> None:
     """
     present = object.__getattribute__(obj, "__dict__")
     _replaced.extend(_pairs(present, members, 0))
+    present.clear()
     present.update(members)
 
 
@@ -436,6 +438,8 @@ def made(token: int, function: Callable[..., Any], *arguments: Any) -> Any:
     alike = alike and (type(new) is not CodeType or new == old)
     if not alike or getattr(new, "__globals__", 0) is not getattr(old, "__globals__", 0):
         old = _made[token] = new
+    elif old is not new and isinstance(old, (list, dict, set, deque)):
+        _built_in(old, "clear")(old)  # an earlier bundle had filled it
     return old
 
 

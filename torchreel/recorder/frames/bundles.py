@@ -24,13 +24,27 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import cells, places
 from torchreel.recorder.frames.notes import MOST_REASONS, Notes
-from torchreel.recorder.frames.patches import Member, home_of, members_of, patches, qualname_of
+from torchreel.recorder.frames.patches import (
+    Member,
+    home_of,
+    is_variable,
+    members_of,
+    patches,
+    qualname_of,
+)
 from torchreel.recorder.frames.pickler import (
     LONGEST,
     Describe,
@@ -49,6 +63,9 @@ _LARGEST_OBJECT = 1 << 18
 """Bytes of one object, which each checkpoint holds anew."""
 _LARGEST_PATCH = 1 << 13
 """Bytes of a changed member of a module: redaction takes milliseconds for each of its strings."""
+
+_LARGEST_VALUE = 1 << 16
+"""Bytes of an object that a module holds: a replay needs it only where its own is another."""
 
 GENERATED = "<eval_with_key>"
 """Prefix of the file names of FX modules: torch shows such files as a whole."""
@@ -232,20 +249,24 @@ def make_object(value: object, describe: Describe, redactor: Redactor | None) ->
 def with_state(
     bundle: Bundle, members: Iterable[Member], describe: Describe, redactor: Redactor | None
 ) -> Bundle | None:
-    """Return the bundle with what Dynamo read of modules: settings, and contents of registries.
+    """Return the bundle with what Dynamo read of modules: settings, contents of registries, and
+    objects that are not there in a process that has only imported the modules.
 
     Each is a pickle of its own beside that of the frame.  None if there is nothing to keep.  A
-    content that can't be pickled as a whole is left out: a replay that misses it says so.
+    value that can't be pickled as a whole is left out: a replay that misses it says so.
     """
     state, settings, begun = list[Json](), list[Json](), time.monotonic()
-    for member in {one[:3]: one for one in members}.values():
+    # Owners come before what they hold: a replay may have to put them in place.
+    for member in sorted({one[:3]: one for one in members}.values(), key=Member.depth):
         if time.monotonic() - begun > LONGEST:
             break
-        content = _filled(member.value)
-        if member.is_setting:
+        if member.is_setting or is_variable(member):
             settings += _setting(member, describe, redactor)
-        elif content is not None and not member.path:
-            state += _content(member, content, describe, redactor)
+        elif (content := _filled(member.value)) is not None:
+            if member.is_of_program or not member.path:
+                state += _value(member, content, describe, redactor)
+        elif member.is_of_program and not _is_definition(member.value):
+            state += _value(member, member.value, describe, redactor, _type_name(member.value))
     if not (state or settings) or bundle.tensors is None:
         return None
     document = parse_json(bundle.tensors)
@@ -265,21 +286,43 @@ def _setting(member: Member, describe: Describe, redactor: Redactor | None) -> l
     return [_patch(member.module, member.path, member.name, data)]
 
 
-def _content(
-    member: Member, content: object, describe: Describe, redactor: Redactor | None
+def _value(
+    member: Member, value: object, describe: Describe, redactor: Redactor | None, kind: str = ""
 ) -> list[Json]:
-    """Return the content of a container; [] for one that can't be kept as a whole."""
+    """Return the content of a container, or an object of some `kind`; [] for one that can't be kept
+    as a whole.
+    """
     notes = Notes()
-    data, _ = pickled(content, describe, notes)
-    if data is None or notes.reasons:
+    # Under its name, which may say that it is secret.
+    data, _ = pickled({member.name: value}, describe, notes)
+    if data is None or notes.reasons or (kind and len(data) > _LARGEST_VALUE):
         return []
-    data, redacted = redacted_pickle(data, redactor, notes)
-    if redacted:
+    if redacted_pickle(data, redactor, notes)[1]:
+        return []
+    notes = Notes()
+    data, _ = pickled(value, describe, notes)
+    if data is None:
         return []
     return [{
-        "module": member.module, "member": member.name, "data": base64.b64encode(data).decode(),
-        "tensors": notes.tensors,
+        "module": member.module, "class": member.path, "member": member.name, "type": kind,
+        "data": base64.b64encode(data).decode(), "tensors": notes.tensors,
+        "whole": type(value) is type(member.value),
     }]  # fmt: skip
+
+
+def _is_definition(value: object) -> bool:
+    """Return True for a module, a class or a function, which `patches` looks for."""
+    return type(value) in _DEFINITIONS or issubclass(type(value), (type, property))
+
+
+_DEFINITIONS = (
+    ModuleType, FunctionType, BuiltinFunctionType, MethodType, staticmethod, classmethod,
+)  # fmt: skip
+
+
+def _type_name(value: object) -> str:
+    """Return the name of a type, with its module; nothing of the program's is asked for it."""
+    return f"{home_of(type(value))}.{qualname_of(type(value))}"
 
 
 def _patch(module: str, cls: str, member: str, data: bytes, ruled: bool = False) -> dict[str, Json]:
@@ -296,14 +339,14 @@ def _joined(patches: Json, settings: Sequence[Json]) -> Json:
 
 
 def _filled(found: object) -> object:
-    """Return the content of a container as a built-in one; None if it is empty, or is none."""
+    """Return the content of a container as a built-in one; None for anything else."""
     # By type, and its own methods: the program's classes may have others.
     if issubclass(type(found), dict):
-        return dict(dict.items(found)) or None  # type: ignore[arg-type]
+        return dict(dict.items(found))  # type: ignore[arg-type]
     if issubclass(type(found), list):
-        return list(list.__iter__(found)) or None  # type: ignore[arg-type]
+        return list(list.__iter__(found))  # type: ignore[arg-type]
     if issubclass(type(found), set):
-        return set(set.__iter__(found)) or None  # type: ignore[arg-type]
+        return set(set.__iter__(found))  # type: ignore[arg-type]
     return None
 
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import dis
 import marshal
+import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.util import MAGIC_NUMBER
@@ -21,6 +23,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from torchreel.recorder.environment import ENVIRONMENT
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames.places import KNOWN_ANYWHERE
 
@@ -28,6 +31,7 @@ _NO_PATCHES = frozenset({"builtins", "torchreel", *sys.stdlib_module_names})
 """Top-level modules whose functions are tools, or at home everywhere."""
 _MOST_STEPS = 6
 """Calls from function to function that are followed: each may name other modules."""
+_ENVIRONMENT = (ENVIRONMENT[0], ".".join(ENVIRONMENT[1:]))
 _HEADER = 16
 """Bytes of a file of compiled code before the code."""
 
@@ -144,10 +148,24 @@ class Member(NamedTuple):
     @property
     def is_setting(self) -> bool:
         """True for a constant in what a program imports; torch's own are kept in other ways."""
-        return type(self.value) in CONSTANTS and self.module.partition(".")[0] not in KNOWN_ANYWHERE
+        return type(self.value) in CONSTANTS and self.is_of_program
+
+    @property
+    def is_of_program(self) -> bool:
+        """True for a member of what a program imports, other than torch and Python."""
+        return self.module.partition(".")[0] not in KNOWN_ANYWHERE
+
+    def depth(self) -> int:
+        """Return how many owners there are between the module and the member."""
+        return len(self.path.split(".")) if self.path else 0
 
 
 CONSTANTS = (bool, int, float, str, type(None))
+
+
+def is_variable(member: Member) -> bool:
+    """Return True for a variable of the environment."""
+    return member[:2] == _ENVIRONMENT
 
 
 def member_at(scope: Mapping[str, object], names: Sequence[str]) -> Member | None:
@@ -156,6 +174,8 @@ def member_at(scope: Mapping[str, object], names: Sequence[str]) -> Member | Non
     Libraries hold settings so (`gpytorch.settings.debug._state`), and stacks and registries, which
     a program changes while it runs. None where a replay would not find the owner by its names.
     """
+    if tuple(names[:-1]) == ENVIRONMENT:
+        return Member(*_ENVIRONMENT, names[-1], os.environ.get(names[-1]))
     first, *more = names
     value, home = scope.get(first), str(scope.get("__name__"))
     owner: object = sys.modules.get(home)
@@ -203,9 +223,14 @@ def _at(module: str, path: str) -> object:
 
 
 def state_of(owner: object) -> Mapping[str, object]:
-    """Return the members of a module or class, or what an object holds under names; else {}."""
+    """Return the members of a module or class, or what an object holds under names; else {}.
+
+    Of a `threading.local`, what this thread has in it.
+    """
     if type(owner) is ModuleType or issubclass(type(owner), type):
         return members_of(owner)
+    if type(owner) is threading.local:
+        return vars(owner)
     try:
         found = object.__getattribute__(owner, "__dict__")
     except AttributeError:

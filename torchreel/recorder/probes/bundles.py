@@ -133,7 +133,7 @@ def add_state(recorder: Recorder, call: Call, entry: CompileEntry, made: Bundle)
     with fail_open("state of modules"):
         scope = call.argument(1, "globals")
         # A path may go on into what a container holds.
-        paths = {path[:length] for path in entry.read for length in (1, 2, len(path))}
+        paths = {path[:length] for path in entry.read for length in range(1, len(path) + 1)}
         found = (member_at(scope, path) for path in sorted(paths) if not path[-1].startswith("__"))
         members = [member for member in found if member is not None]
         whole = with_state(made, members, _describer(), recorder.event_log.redactor)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torchreel.events.guards import AliasGuard, AmbientState, Guard, GuardManager, GuardSources
 from torchreel.patterns import lazy_text
 from torchreel.recorder.attach import AttachPoint, Call, Events, Probe, Tap, Visit
+from torchreel.recorder.environment import ENVIRONMENT
 from torchreel.recorder.event_log import failures
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def _note_read(recorder: Recorder, kept: Iterable[Any]) -> None:
     """Note the members of modules that a frame depends on: its bundle holds their content."""
     entry = recorder.entry_here()
     for name in {guard.originating_source.name for guard in kept}:
+        for found in _VARIABLE.finditer(name):
+            entry.read.add((*ENVIRONMENT, found[1]))
         for found in _PATH.finditer(_OF_CLASS.sub(r"\1.\2", name)):
             entry.read.add(tuple(found[0].replace("']", "").removeprefix("G['").split(".")))
 
@@ -119,6 +122,7 @@ _OF_CLASS = lazy_text(
 )
 """A member of an object's class, as Dynamo looks it up past the object."""
 _PATH = lazy_text(r"G\['\w+'\](?:\.\w+)*")
+_VARIABLE = lazy_text(r"\.environ\._data\[b'([^'\\]+)'\]")
 
 
 def _note_ambient(recorder: Recorder, graph: Any) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchreel.errors import (
     DamagedStore,
@@ -31,8 +31,8 @@ from torchreel.errors import (
 )
 from torchreel.formats.frames.parts import Opaque
 from torchreel.recorder.frames.bundles import FORMAT, GENERATED
-from torchreel.recorder.frames.patches import Patch
-from torchreel.replay.child.frames import known_tensors, modules
+from torchreel.recorder.frames.patches import Patch, state_of
+from torchreel.replay.child.frames import known_tensors, modules, patches
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json
@@ -123,9 +123,22 @@ class LoadedBundle:
                 content = _unpickled(self.data, tensors, self.place)
         except ReplayError as error:
             raise ReplayError(" ".join([str(error), *notes])) from error
-        for module, member, data, described in _state_of(document):
-            modules.fill(module, member, _unpickled(data, _tensors(described), self.place))
+        for state in _state_of(document):
+            self._restore(state)
         return _frame(content, tensors, self, tuple(notes))
+
+    def _restore(self, state: _State) -> None:
+        """Have a module hold what it held; what can't be restored is left: the guards will tell."""
+        with suppress(ReplayError):
+            owner = modules.at(state.module, state.path)
+            if state.type and patches.is_like(owner, state.member, state.type):
+                return
+            value = _unpickled(state.data, _tensors(state.tensors), self.place)
+            found = state_of(owner).get(state.member)
+            if not state.type and isinstance(found, type(value)):
+                patches.undo_later(modules.fill(found, value))
+            elif state.type or state.is_whole:
+                patches.put([Patch(owner, state.member, value)])
 
 
 def read_bundle(store: Store, compile: Compile, trust: bool = False) -> LoadedBundle:
@@ -176,10 +189,24 @@ def _parsed(document: bytes) -> Mapping[str, Json]:
     return found if isinstance(found, Mapping) else {"tensors": found}
 
 
-def _state_of(document: Mapping[str, Json]) -> Iterator[tuple[str, str, bytes, Json]]:
-    """Yield the stored state of module members: module, member, the pickle of the value, and the
-    descriptions of its tensors.
-    """
+class _State(NamedTuple):
+    """Holds what a module, or something in it, has under a name."""
+
+    module: str
+    path: str
+    """Names from the module to the owner."""
+    member: str
+    type: str
+    """Of an object; '' for a container, of which this is the content."""
+    data: bytes
+    """Its pickle."""
+    tensors: Json
+    is_whole: bool
+    """False for a container of a class of its own, which is no more than filled."""
+
+
+def _state_of(document: Mapping[str, Json]) -> Iterator[_State]:
+    """Yield the stored state of modules, owners before what they hold."""
     found = document.get("state")
     for row in found if isinstance(found, list) else ():
         if not isinstance(row, Mapping):
@@ -188,7 +215,11 @@ def _state_of(document: Mapping[str, Json]) -> Iterator[tuple[str, str, bytes, J
             data = base64.b64decode(str(row.get("data")), validate=True)
         except ValueError as error:
             raise DamagedStore(f"The state of a module can't be read: {error}.") from error
-        yield str(row.get("module")), str(row.get("member")), data, row.get("tensors") or []
+        module, path, member, kind = (
+            str(row.get(key) or "") for key in ("module", "class", "member", "type")
+        )
+        whole = row.get("whole") is True
+        yield _State(module, path, member, kind, data, row.get("tensors") or [], whole)
 
 
 def _patches_of(bundle: LoadedBundle) -> tuple[list[Patch], list[str]]:
@@ -196,22 +227,20 @@ def _patches_of(bundle: LoadedBundle) -> tuple[list[Patch], list[str]]:
     found = _parsed(bundle.document).get("patches")
     known = found if isinstance(found, Mapping) else {}
     notes = [f"changed by the program, and not kept: {one}" for one in _list(known.get("left_out"))]
-    patches = []
+    changed = []
     for row in _list(known.get("kept")):
         if not isinstance(row, Mapping):
             raise DamagedStore(f"A member of a module is malformed: {row!r:.60}.")
         name = str(row.get("member"))
         try:
-            owner: Any = importlib.import_module(str(row.get("module")))
-            for part in filter(None, str(row.get("class")).split(".")):
-                owner = getattr(owner, part)
+            owner = modules.at(str(row.get("module")), str(row.get("class") or ""))
             data = base64.b64decode(str(row.get("data")), validate=True)
             value = _unpickled(data, [], bundle.place)
         except (ImportError, AttributeError, ValueError, TypeError, TorchreelError) as error:
             notes.append(f"changed by the program, and not to be had here: {name} ({error})")
         else:
-            patches.append(Patch(owner, name, value, bool(row.get("ruled"))))
-    return patches, notes
+            changed.append(Patch(owner, name, value, bool(row.get("ruled"))))
+    return changed, notes
 
 
 def _mark(rows: Sequence[Any]) -> None:

@@ -11,14 +11,16 @@ import importlib
 import importlib.util
 import linecache
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from torchreel.errors import ReplayError
 from torchreel.recorder.attach import spec_after
+from torchreel.recorder.frames.patches import state_of
 from torchreel.replay.compare.normalise import installed
 from torchreel.store.documents.jsontypes import Json
 
@@ -50,34 +52,65 @@ def scope_tokens() -> dict[int, int]:
     return {id(scope): token for (_, token), scope in _scopes.items() if token}
 
 
-def fill(name: str, member: str, content: object) -> None:
-    """Let a container of a module hold what it held, in its order; what is equal stays the same.
+def at(module: str, path: str) -> Any:
+    """Return what a module has under a path of names; the module itself for ''.
 
-    One that is not there, or is of another kind, is left alone: the guards will tell.
+    Raises ReplayError where there is nothing.
     """
-    if not _can_import(name):
-        return
-    found = vars(importlib.import_module(name)).get(member)
-    # With the methods of plain containers: those of the module's own class may do more.
+    if not _can_import(module):
+        raise ReplayError(f"module {module} is not here")
+    found: Any = importlib.import_module(module)
+    for name in filter(None, path.split(".")):
+        held = state_of(found)
+        if name not in held:
+            raise ReplayError(f"{module} has no {path} here")
+        found = held[name]
+    return found
+
+
+def fill(found: object, content: object) -> Callable[[], None]:
+    """Let a container hold what it held, in its order; what is equal stays the same.
+
+    One of another kind is left alone: the guards will tell. Returns what has it as it was before.
+    """
     if isinstance(found, dict) and isinstance(content, dict):
+        items = dict(dict.items(found))
+        _fill(found, content)
+        return lambda: _fill(found, items)
+    if isinstance(found, list) and isinstance(content, list):
+        members = list(list.__iter__(found))
+        _fill(found, content)
+        return lambda: _fill(found, members)
+    if isinstance(found, set) and isinstance(content, set):
+        elements = set(set.__iter__(found))
+        _fill(found, content)
+        return lambda: _fill(found, elements)
+    return lambda: None
+
+
+def _fill(found: Any, content: Any) -> None:
+    # With the methods of plain containers: those of the module's own class may do more.
+    if isinstance(found, dict):
         before = dict(dict.items(found))
         dict.clear(found)
         for key, value in content.items():
             old = before.get(key)
             same = type(old) is type(value) and _is_equal(old, value)
             dict.__setitem__(found, key, old if same else value)
-    elif isinstance(found, list) and isinstance(content, list) and not _is_equal(found, content):
+    elif _is_equal(found, content):
+        return
+    elif isinstance(found, list):
         list.__setitem__(found, slice(None), content)
-    elif isinstance(found, set) and isinstance(content, set) and not _is_equal(found, content):
+    else:
         set.clear(found)
         set.update(found, content)
 
 
 def _is_equal(one: object, other: object) -> bool:
-    """Return whether two are equal; of collections with tensors in them nobody can tell."""
+    """Return whether two are equal; of collections with tensors or arrays nobody can tell."""
     try:
         return bool(one == other)
-    except RuntimeError:
+    except (RuntimeError, ValueError):
         return False
 
 

@@ -7,7 +7,9 @@ Lives here: doing so, and taking them out again for the next frame.  Not here: f
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import os
+import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torchreel.recorder.frames.patches import CONSTANTS, Patch, state_of
@@ -15,8 +17,12 @@ from torchreel.recorder.frames.patches import CONSTANTS, Patch, state_of
 _MISSING = object()
 _DEEPEST = 8
 """Functions within the closures of functions, at most."""
+_DATA = vars(os.environ)["_data"]
+"""The variables of the environment, as Dynamo finds them."""
 _before: list[Patch] = []
 """The members that the patches in force stand in place of."""
+_undo: list[Callable[[], None]] = []
+"""Functions that have containers of modules as they were."""
 
 
 def take_out() -> None:
@@ -25,8 +31,41 @@ def take_out() -> None:
     while _before:
         owner, name, value, _ = _before.pop()
         _set(owner, name, value)
+    while _undo:
+        _undo.pop()()
     if ruled:
         _read_rules_again()
+
+
+def undo_later(function: Callable[[], None]) -> None:
+    """Call a function before the next frame is loaded."""
+    _undo.append(function)
+
+
+def is_like(owner: object, name: str, kind: str) -> bool:
+    """Return True if an owner has an object of a type, by its name, which then stays.
+
+    Others may refer to it, and what Dynamo read of it is kept by itself.
+    """
+    found = state_of(owner).get(name, _MISSING)
+    if isinstance(found, (tuple, frozenset)) or _is_tensor(found):
+        return False
+    return _name_of(type(found)) == kind
+
+
+def _is_tensor(value: object) -> bool:
+    return "torch.Tensor" in map(_name_of, type(value).__mro__)
+
+
+def _layout(tensor: Any) -> tuple[object, ...]:
+    return (
+        tensor.shape, tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad,
+        tensor.stride() if "strided" in str(tensor.layout) else (),
+    )  # fmt: skip
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def put(found: Iterable[Patch]) -> list[str]:
@@ -34,11 +73,10 @@ def put(found: Iterable[Patch]) -> list[str]:
 
     Members that this process has just like that stay as they are.
     """
-    take_out()
     refused = []
     for patch in found:
         owner, name, value, ruled = patch
-        old = state_of(owner).get(name, _MISSING)
+        old = _get(owner, name)
         if _is_alike(old, value):
             continue
         try:
@@ -52,8 +90,19 @@ def put(found: Iterable[Patch]) -> list[str]:
     return refused
 
 
+def _get(owner: Any, name: str) -> object:
+    return (os.environ if owner is _DATA else state_of(owner)).get(name, _MISSING)
+
+
 def _set(owner: Any, name: str, value: object) -> None:
-    """Set a member, past what a metaclass does about that."""
+    """Set a member, past what a metaclass does about that, or a variable of the environment."""
+    if owner is _DATA or type(owner) is threading.local:
+        held: Any = os.environ if owner is _DATA else vars(owner)
+        if value is _MISSING or (value is None and owner is _DATA):
+            held.pop(name, None)
+        else:
+            held[name] = value
+        return
     kind = type if isinstance(owner, type) else object
     if value is not _MISSING:
         kind.__setattr__(owner, name, value)
@@ -77,6 +126,8 @@ def _is_alike(old: object, new: object, depth: int = 0) -> bool:
         return True
     if type(old) is not type(new) or depth > _DEEPEST:
         return False
+    if _is_tensor(new) and depth == 0:  # a module's own; in a function its identity counts
+        return _layout(old) == _layout(new)
     if isinstance(old, tuple) and isinstance(new, tuple):
         pairs = zip(old, new, strict=False)
         return len(old) == len(new) and all(_is_alike(*pair, depth + 1) for pair in pairs)
