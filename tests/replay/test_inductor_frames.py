@@ -115,7 +115,7 @@ def test_a_frame_replays_alone_that_was_not_the_first_of_its_process(tmp_path: P
 
 @pytest.mark.slow
 def test_frames_replay_whose_code_came_from_a_cache(tmp_path: Path) -> None:
-    """Their guards are compared; a later compile traces the patterns that a hit does not need."""
+    """Their bytecode and guards are compared; a later compile traces the patterns that a hit does not need."""
     environment = {
         **{name: text for name, text in os.environ.items() if "DISABLE_CACHES" not in name},
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "caches"),
@@ -128,8 +128,10 @@ def test_frames_replay_whose_code_came_from_a_cache(tmp_path: Path) -> None:
         for row in (hit, miss):
             verdict = replay(store, row, "frame", trust=True)
             assert verdict.verdict == IDENTICAL, f"{row.place} {verdict}\n{verdict.difference}"
-            guards = next(one for one in verdict.compared if one.kind == "guards.guard")
-            assert guards.identical > 5
+            compared = {one.kind: one.identical for one in verdict.compared}
+            assert compared["guards.guard"] > 5
+            assert compared["output_graph.bytecode"] == 2
+            assert compared["guards.ambient"] == 1
 
 
 @pytest.mark.slow

@@ -542,7 +542,7 @@ def test_ranges_that_follow_from_one_guard_have_no_order() -> None:
     assert log("s0", "s1") != log("s0", "s2")
 
 
-def test_guards_are_compared_after_a_cache_gave_the_code() -> None:
+def test_bytecode_and_guards_are_compared_after_a_cache_gave_the_code() -> None:
     """They are Dynamo's, and the same after a hit; those of the ShapeEnv name another line."""
 
     def lane(*kinds: str) -> Lane:
@@ -554,12 +554,18 @@ def test_guards_are_compared_after_a_cache_gave_the_code() -> None:
         ]
         return Lane([LogLine(each, Normaliser().canonical(each)) for each in found])
 
-    whole = lane("proxies.node", "shape_env.range", "SHAPE_ENV", "TYPE_MATCH", "ID_MATCH")
-    hit = lane("proxies.node", "SHAPE_ENV", "TYPE_MATCH", "ID_MATCH")
-    left, right = hit.beside(whole)
-    assert [line.event.name for line in left] == ["", "TYPE_MATCH", "ID_MATCH"]
-    assert [line.event.name for line in right] == ["", "TYPE_MATCH", "ID_MATCH"]
-    assert [len(lines) for lines in lane("proxies.node").beside(whole)] == [1, 1]
+    bytecode = "output_graph.bytecode"
+    guards = ("SHAPE_ENV", "TYPE_MATCH", "ID_MATCH")
+    whole = lane("proxies.node", "shape_env.range", bytecode, *guards)
+    for more in ((), (bytecode,)):
+        hit = lane("proxies.node", *more, *guards)
+        hit.hit = 1
+        left, right = hit.beside(whole)
+        assert [line.event.name for line in left] == ["", *["" for _ in more], *guards[1:]]
+        assert [line.event.name for line in right] == ["", "", "TYPE_MATCH", "ID_MATCH"]
+    ended = lane("proxies.node")
+    ended.hit = 1
+    assert [len(lines) for lines in ended.beside(whole)] == [1, 1]
 
 
 def test_a_traceback_does_not_tell_what_the_cache_of_fake_results_knew() -> None:

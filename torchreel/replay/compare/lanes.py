@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from torchreel.events.custom import CustomOperator
 from torchreel.events.frames import FrameStart
-from torchreel.events.guards import Guard
+from torchreel.events.guards import AmbientState, Guard
 from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.events.shape_env import RangeUpdate, Replacement, ShapeEnvCreate
 from torchreel.events.trace import TraceStrings
@@ -172,12 +172,18 @@ class LogLine:
 _GUARDS = "guards"
 
 
-def _is_own_guard(line: LogLine) -> bool:
-    """Return True for a guard of Dynamo's own, which a cache has no part in.
+def _is_of_dynamo(line: LogLine) -> bool:
+    """Return True for what Dynamo itself makes once the backend has returned: a cache has no part.
 
-    Those of the ShapeEnv name the line that first needed them, which is another after a hit.
+    Guards of the ShapeEnv name the line that first needed them, which is another after a hit.
     """
-    return line.event.kind == Guard.kind and line.event.name != "SHAPE_ENV"
+    kind = line.event.kind
+    own = kind == AmbientState.kind or kind.startswith(_OUTPUT)
+    return own or (kind == Guard.kind and line.event.name != "SHAPE_ENV")
+
+
+_OUTPUT = "output_graph."
+"""Begins the kinds of bytecode, and of the globals that it needs."""
 
 
 @dataclass
@@ -187,19 +193,20 @@ class Lane:
     lines: list[LogLine] = field(default_factory=list)
     aside: Counter[str] = field(default_factory=Counter)
     cached: str = ""
-    """The cache that gave the code: what follows is not to be compared, but for the guards."""
+    """The cache that gave the code: what follows is not to be compared, but for Dynamo's own."""
+    hit: int = 0
+    """The number of lines before that."""
     begins: dict[str, int] = field(default_factory=dict)
     """The first event of each stage, compared or not."""
 
     def beside(self, replayed: Lane) -> tuple[list[LogLine], list[LogLine]]:
         """Return the lines of this lane, whose code a cache gave, and those of a replay's.
 
-        After the hit both have the guards that are Dynamo's own.
+        After the hit both have the bytecode and the guards that are Dynamo's own.
         """
-        rest = (at for at, line in enumerate(self.lines) if line.event.stage == _GUARDS)
-        here = next(rest, len(self.lines))
+        here = self.hit
         left, right = (
-            [*lane.lines[:here], *filter(_is_own_guard, lane.lines[here:])]
+            [*lane.lines[:here], *filter(_is_of_dynamo, lane.lines[here:])]
             for lane in (self, replayed)
         )
         return left, right if here < len(self.lines) else replayed.lines[:here]
@@ -345,10 +352,11 @@ class _Reader:
         self._running: list[tuple[int, Operator]] = []
 
     def add(self, lane: Lane, event: Event, sifted: Sifted) -> None:
-        """Take in the next event; of a lane whose code came from a cache, guards alone follow."""
+        """Take in the next event; where a cache gave the code, bytecode and guards alone follow."""
         if event.kind == _CACHES and isinstance(event.data, Mapping):
             self._look_for_hit(lane, event, event.data)
-        if sifted.aside in _NOT_OF_THE_REPLAY or not lane.cached or event.stage == _GUARDS:
+        follows = event.stage == _GUARDS or event.kind.startswith(_OUTPUT)
+        if sifted.aside in _NOT_OF_THE_REPLAY or not lane.cached or follows:
             self._add(lane, event, sifted)
 
     def _look_for_hit(self, lane: Lane, event: Event, data: Mapping[str, Json]) -> None:
@@ -358,6 +366,7 @@ class _Reader:
             # The key of a cache names the vector instructions: to look there was to ask for them.
             while lane.lines and lane.lines[-1].event.kind in ONCE:
                 lane.lines.pop()
+            lane.hit = len(lane.lines)
 
     def _add(self, lane: Lane, event: Event, sifted: Sifted) -> None:
         if sifted.aside:
