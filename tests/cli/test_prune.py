@@ -96,6 +96,26 @@ def test_by_size_the_oldest_go_first(run: Run, tmp_path: Path) -> None:
     assert "the rest has to stay" in result.err
 
 
+@pytest.mark.usefixtures("a_file")
+def test_a_dry_run_counts_what_the_size_deletes(run: Run, tmp_path: Path) -> None:
+    path = fill(tmp_path / "run.db", "a" * 4 + "." * 20, size=200_000)
+    with Store.open(path) as store:
+        before = used_bytes(store)
+    words = ("prune", path, "--max-bytes", before // 2)
+    said = run(*words, "--dry-run")
+    assert left(path) == list(range(24)), "nothing went"
+    with Store.open(path) as store:
+        assert used_bytes(store) == before
+    result = run(*words)
+    deleted = result.out.partition(" ")[0]
+    assert (said.status, said.out) == (0, f"{deleted} recordings would be deleted\n"), said
+    assert len(left(path)) == 24 - int(deleted)
+    sizes = [each.err.partition(" MiB")[0].rpartition("\n")[2] for each in (said, result)]
+    assert sizes[0] == sizes[1]
+    assert "MiB of rows would be left." in said.err
+    assert "the rest has to stay" in run("prune", path, "--max-bytes", 1, "--dry-run").err
+
+
 def test_verdicts_go_with_their_failures(tmp_path: Path) -> None:
     """With the last failure of a signature, or with the case that was judged."""
     path = fill(tmp_path / "run.db", "aab")
@@ -149,5 +169,8 @@ def test_on_a_server_it_takes_the_role_that_may(run: Run, server: Server, tmp_pa
     with Store.open(url, write=True) as central:
         assert push_path(str(path), central).sent == {}, "what was deleted stays deleted"
         before = used_bytes(central)
+        trial = prune(central, PruneLimits(size=before - 100), dry_run=True)
+        assert used_bytes(central) == before
         report = prune(central, PruneLimits(size=before - 100))
         assert (report.recordings, report.size < before) == (1, True)
+        assert report == trial

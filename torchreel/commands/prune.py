@@ -61,4 +61,4 @@ def prune(
     )
     with Store.open(store or default_store(), write=True, rights=DELETING) as opened:
         report = carry_out(opened, limits, dry_run=dry_run)
-        view.report(opened.target, report, dry_run=dry_run)
+        view.report(opened.target, report, dry_run=dry_run, sized=limits.size is not None)

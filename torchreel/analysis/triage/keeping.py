@@ -16,7 +16,7 @@ from torchreel.analysis.triage.failures import SeenFailure
 from torchreel.analysis.triage.grouping import group
 from torchreel.analysis.triage.summaries import size_key
 from torchreel.store import Store, parse, queries
-from torchreel.store.deletion.recordings import delete_recordings, used_bytes
+from torchreel.store.deletion.recordings import Deletion, trial
 from torchreel.store.records import Recording
 
 
@@ -43,7 +43,7 @@ class PruneReport:
     """The recordings that stay for a group, whatever the limits say."""
     groups: int = 0
     size: int = 0
-    """Bytes of all rows, afterwards."""
+    """Bytes of all rows, afterwards; of a dry run without a limit of size, now."""
     is_too_large: bool = False
     """True if the recordings that have to stay are larger than the limit."""
 
@@ -51,35 +51,41 @@ class PruneReport:
 def prune(store: Store, limits: PruneLimits, *, dry_run: bool = False) -> PruneReport:
     """Delete recordings beyond the limits, the oldest first.
 
-    A dry run deletes nothing, and does not know which ones the limit of size would delete.  Raises
-    StoreError if a failure can't be read: then the first of its kind is unknown.
+    A dry run deletes nothing: what the limit of size would delete is found by deleting it in a
+    transaction that is taken back.  Raises StoreError if a failure can't be read: then the first of
+    its kind is unknown.
     """
     found = _Prunable.read(store, limits.group)
+    if not dry_run:
+        return _carry_out(found, limits, Deletion(store))
+    if limits.size is None:  # then it is known without
+        wanted = found.unwanted(limits.age)
+        size = Deletion(store).used_bytes()
+        return PruneReport(len(wanted), kept=len(found.kept), groups=found.groups, size=size)
+    with trial(store) as deletion:
+        return _carry_out(found, limits, deletion)
+
+
+def _carry_out(found: _Prunable, limits: PruneLimits, deletion: Deletion) -> PruneReport:
     report = PruneReport(kept=len(found.kept), groups=found.groups)
-    wanted = set(found.repeats)
-    if limits.age is not None:
-        before = time.time_ns() - int(limits.age * 1e9)
-        wanted |= {row.id for row in found.may_go if row.started_ns < before}
-    numbers = [row.id for row in found.may_go if row.id in wanted]
-    report.recordings = len(numbers)
-    if dry_run:
-        report.size = used_bytes(store)
-        return report
-    if numbers:
-        report.blobs = delete_recordings(store, numbers)
-    report.size = used_bytes(store)
-    left = [row for row in found.may_go if row.id not in wanted]
+    wanted = found.unwanted(limits.age)
+    if wanted:
+        report.blobs = deletion.delete(wanted)
+    report.recordings = len(wanted)
+    report.size = deletion.used_bytes()
+    unwanted = set(wanted)
+    left = [row.id for row in found.may_go if row.id not in unwanted]
     while limits.size is not None and report.size > limits.size and left:
         count = _enough(left, 1 - limits.size / report.size)
         report.recordings += count
-        report.blobs += delete_recordings(store, [row.id for row in left[:count]])
+        report.blobs += deletion.delete(left[:count])
         left = left[count:]
-        report.size = used_bytes(store)
+        report.size = deletion.used_bytes()
     report.is_too_large = limits.size is not None and report.size > limits.size
     return report
 
 
-def _enough(rows: Sequence[Recording], share: float) -> int:
+def _enough(rows: Sequence[int], share: float) -> int:
     """Return the number of oldest recordings to delete before the next look at the size.
 
     They may share their blobs.
@@ -114,6 +120,15 @@ class _Prunable:
         rows = [row for row in queries.recordings(store) if row.status != "running"]
         may_go = sorted((row for row in rows if row.id not in kept), key=_age)
         return cls(may_go, len(groups), frozenset(kept), frozenset(failing - wanted - kept))
+
+    def unwanted(self, age: float | None) -> list[int]:
+        """Return the recordings that go whatever their size: repeats, and those of that age."""
+        before = None if age is None else time.time_ns() - int(age * 1e9)
+        return [
+            row.id
+            for row in self.may_go
+            if row.id in self.repeats or (before is not None and row.started_ns < before)
+        ]
 
 
 def _number(failure: SeenFailure) -> int:

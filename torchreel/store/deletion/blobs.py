@@ -26,18 +26,22 @@ _CHUNK = 500
 def sweep(store: Store) -> int:
     """Delete the blobs that neither a row nor a blob in use names; return how many there were."""
     with store.writer() as writer:
-        connection = writer.connection
-        sweeping(connection)
-        known = set(connection.execute(select(schema.blobs.c.digest)).scalars())
-        unused = sorted(known - _used(connection, known))
-        for start in range(0, len(unused), _CHUNK):
-            chunk = unused[start : start + _CHUNK]
-            connection.execute(delete(schema.blobs).where(schema.blobs.c.digest.in_(chunk)))
-        connection.execute(text(DROP_UNUSED))
-        raw = connection.connection.driver_connection
-        if unused and isinstance(raw, sqlite3.Connection):
-            # Only a file that was made for it gives its free pages back.
-            raw.execute("PRAGMA incremental_vacuum").fetchall()
+        return sweep_in(writer.connection)
+
+
+def sweep_in(connection: Connection) -> int:
+    """Delete the blobs that nothing in use names, in a transaction for writing; see `sweep`."""
+    sweeping(connection)
+    known = set(connection.execute(select(schema.blobs.c.digest)).scalars())
+    unused = sorted(known - _used(connection, known))
+    for start in range(0, len(unused), _CHUNK):
+        chunk = unused[start : start + _CHUNK]
+        connection.execute(delete(schema.blobs).where(schema.blobs.c.digest.in_(chunk)))
+    connection.execute(text(DROP_UNUSED))
+    raw = connection.connection.driver_connection
+    if unused and isinstance(raw, sqlite3.Connection):
+        # Only a file that was made for it gives its free pages back.
+        raw.execute("PRAGMA incremental_vacuum").fetchall()
     return len(unused)
 
 

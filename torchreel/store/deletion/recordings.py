@@ -6,14 +6,16 @@ Which ones go is decided elsewhere (`torchreel.analysis.triage.keeping`). Called
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, delete, inspect, or_, select, text
 
 from torchreel.store import schema
 from torchreel.store.database import Store
-from torchreel.store.deletion.blobs import sweep
+from torchreel.store.deletion.blobs import sweep_in
 
 _CHUNK = 100
 """Recordings that one transaction deletes: nobody waits long for its locks."""
@@ -21,15 +23,59 @@ _BYTES = ("blobs", "packs")
 """Tables whose rows are their column `data`, and little else."""
 
 
+@dataclass(frozen=True)
+class Deletion:
+    """Deletes recordings of a store."""
+
+    store: Store
+    trial: Connection | None = None
+    """The one transaction that all is done in, to be taken back; None keeps what is done."""
+
+    def delete(self, numbers: Sequence[int]) -> int:
+        """Delete recordings and all that belongs to them alone; return how many blobs went."""
+        for start in range(0, len(numbers), _CHUNK):
+            chunk = list(numbers[start : start + _CHUNK])
+            with self._connection() as connection:
+                _delete_computed(connection, chunk)
+                table = schema.recordings
+                connection.execute(delete(table).where(table.c.id.in_(chunk)))
+        with self._connection() as connection:
+            return sweep_in(connection)
+
+    def used_bytes(self) -> int:
+        """Return the bytes of all rows: what a file or a database keeps free for new ones, and
+        indexes of a server, are not among them.
+        """
+        if self.trial is not None:
+            return _used_bytes(self.trial)
+        with self.store.connect() as connection:
+            return _used_bytes(connection)
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        if self.trial is not None:
+            yield self.trial
+            return
+        with self.store.writer() as writer:
+            yield writer.connection
+
+
+@contextmanager
+def trial(store: Store) -> Iterator[Deletion]:
+    """Give a deletion that is taken back at the end; until then, others wait to write."""
+    with store.writer() as writer:
+        yield Deletion(store, writer.connection)
+        writer.connection.rollback()
+
+
 def delete_recordings(store: Store, numbers: Sequence[int]) -> int:
-    """Delete recordings and all that belongs to them alone; return how many blobs went."""
-    for start in range(0, len(numbers), _CHUNK):
-        chunk = list(numbers[start : start + _CHUNK])
-        with store.writer() as writer:
-            _delete_computed(writer.connection, chunk)
-            table = schema.recordings
-            writer.connection.execute(delete(table).where(table.c.id.in_(chunk)))
-    return sweep(store)
+    """Delete recordings for good; return how many blobs went."""
+    return Deletion(store).delete(numbers)
+
+
+def used_bytes(store: Store) -> int:
+    """Return the bytes of all rows (see `Deletion`)."""
+    return Deletion(store).used_bytes()
 
 
 def _delete_computed(connection: Connection, recordings: Sequence[int]) -> None:
@@ -65,17 +111,13 @@ def _delete_verdicts(connection: Connection, recordings: Sequence[int]) -> None:
     connection.execute(gone)
 
 
-def used_bytes(store: Store) -> int:
-    """Return the bytes of all rows: what a file or a database keeps free for new ones, and
-    indexes of a server, are not among them.
-    """
-    with store.connect() as connection:
-        if store.is_on_server:
-            return sum(_bytes_of(connection, name) for name in schema.metadata.tables)
-        pages, free, size = (
-            connection.execute(text(f"PRAGMA {name}")).scalar_one()
-            for name in ("page_count", "freelist_count", "page_size")
-        )
+def _used_bytes(connection: Connection) -> int:
+    if connection.dialect.name != "sqlite":
+        return sum(_bytes_of(connection, name) for name in schema.metadata.tables)
+    pages, free, size = (
+        connection.execute(text(f"PRAGMA {name}")).scalar_one()
+        for name in ("page_count", "freelist_count", "page_size")
+    )
     return int((pages - free) * size)
 
 
