@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -56,6 +57,30 @@ def test_it_overwrites_only_by_force(run: Run, empty: Path, tmp_path: Path) -> N
     assert run("report", empty, "-o", page, "--force").status == 0
     assert run("report", empty, "-o", tmp_path / "no" / "report.html").status == 2
     assert run("report", empty, "-o", tmp_path, "--force").status == 2
+
+
+def test_a_link_leads_to_the_page(run: Run, empty: Path, tmp_path: Path) -> None:
+    page, link = tmp_path / "there" / "page.html", tmp_path / "report.html"
+    page.parent.mkdir()
+    link.symlink_to(page)
+    store = failing(empty)
+    for _ in ("the page is missing", "the page is there"):
+        assert run("report", store, "-o", link, "--force").status == 0
+        assert link.is_symlink()
+        assert len(data_of(page)["compiles"]) == 2
+
+
+def test_a_pipe_is_written_into(run: Run, empty: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "report.html"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+    try:
+        assert run("report", failing(empty), "-o", pipe, "--force").status == 0
+        assert pipe.is_fifo(), "it was replaced by a file"
+        text, _ = reader.communicate(timeout=20)
+    finally:
+        reader.kill()
+    assert text.startswith("<!doctype html>")
 
 
 def test_an_empty_store_has_a_page(run: Run, empty: Path, tmp_path: Path) -> None:

@@ -126,12 +126,19 @@ def compare(
 
 
 def _write(output: Path, text: str) -> None:
-    """Write a page, whole or not at all.  Raises UsageError where that can't be done."""
+    """Write a page, whole or not at all, or into the device or pipe that is there.
+
+    Raises UsageError where that can't be done.
+    """
     try:
-        with tempfile.TemporaryDirectory(prefix=".torchreel-", dir=output.parent) as folder:
+        if output.exists() and not output.is_file():
+            output.write_text(text, encoding="utf-8")
+            return
+        file = output.resolve()  # a link stays, and leads to the page
+        with tempfile.TemporaryDirectory(prefix=".torchreel-", dir=file.parent) as folder:
             page = Path(folder) / "page.html"
             page.write_text(text, encoding="utf-8")
-            page.replace(output)
+            page.replace(file)
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"{output} can't be written: {reason}. Name another file.") from error
