@@ -22,6 +22,8 @@ WORDS: Mapping[State, str] = {
     "passes": "passes",
     "unjudged": "can't be judged",
 }
+NO_ENVIRONMENT = "there is no environment with it: --yes makes one"
+"""The reason why a release was not run that nobody was asked, or allowed, to load."""
 _PARTS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(.*?)(?:\+.*)?", re.DOTALL)
 
 

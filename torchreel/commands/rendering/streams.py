@@ -75,6 +75,19 @@ def same_command(*more: str) -> None:
     next_command("torchreel", *map(hidden, (*words[:1], *added, *words[1:])))
 
 
+def same_command_with(option: str, value: str) -> None:
+    """Print, as what to run next, the command that runs, with another value of an option."""
+    verb, *words = sys.argv[1:]
+    kept: list[str] = []
+    while words:
+        word = words.pop(0)
+        if word == option:
+            del words[:1]
+        elif not word.startswith(f"{option}="):
+            kept.append(word)
+    next_command("torchreel", *map(hidden, (verb, option, value, *kept)))
+
+
 def table(*columns: str, title: str = "") -> Table:
     """Return a table in the style of all tables; a column whose name starts with '>' holds
     numbers.

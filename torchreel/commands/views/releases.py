@@ -10,7 +10,7 @@ import typer
 from torchreel.commands.rendering import listing, streams
 from torchreel.commands.rendering.text import count, shortened
 from torchreel.releases.environments import GIGABYTES, VERSIONS, folder_of
-from torchreel.releases.results import Survey, Tried
+from torchreel.releases.results import NO_ENVIRONMENT, Survey, Tried
 from torchreel.store.documents.jsontypes import Json
 
 
@@ -52,7 +52,7 @@ def report(address: str, found: Survey, *, json: bool, kept: bool) -> int:
         streams.result(line, style="bold")
     if not kept:
         streams.say("The store can't be written to: the issue will not tell of this.")
-    streams.next_command("torchreel", *_next(address, found))
+    _print_next(address, found)
     return status
 
 
@@ -60,18 +60,20 @@ def _detail(tried: Tried) -> str:
     return shortened(tried.telling.detail, 100)
 
 
-def _next(address: str, found: Survey) -> tuple[str, ...]:
-    """Return those without an environment; older ones, while the oldest tried one fails; the
-    issue.
+def _print_next(address: str, found: Survey) -> None:
+    """Print how to try those without an environment too; or older ones, while the oldest tried one
+    fails; or the issue.
+
+    What is tried anew replaces what is known, so all is tried again.
     """
-    missing = [one.torch for one in found.tried if not one.runs]
-    if missing:
-        words = (word for torch in missing for word in ("--release", torch))
-        return ("releases", address, *words, "--yes")
     first = found.tried[0] if found.tried else None
     oldest, *_ = VERSIONS
-    older = first is not None and first.state == "same" and first.torch != VERSIONS[oldest]
-    return ("releases", address, "--since", oldest) if older else ("export", address)
+    if any(one.reason == NO_ENVIRONMENT for one in found.tried):
+        streams.same_command("--yes")
+    elif first is not None and first.state == "same" and first.torch != VERSIONS[oldest]:
+        streams.same_command_with("--since", oldest)
+    else:
+        streams.next_command("torchreel", "export", address)
 
 
 def _as_json(found: Survey) -> Json:

@@ -21,7 +21,15 @@ from torchreel.minifier.scripts.script import Script
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases import environments
 from torchreel.releases.environments import Environment
-from torchreel.releases.results import Rechecked, Run, Survey, Tried, in_order, order_of
+from torchreel.releases.results import (
+    NO_ENVIRONMENT,
+    Rechecked,
+    Run,
+    Survey,
+    Tried,
+    in_order,
+    order_of,
+)
 from torchreel.store import Store
 from torchreel.store.records import Compile
 from torchreel.torch_compat.versions import releases
@@ -84,7 +92,7 @@ def _in_cache(version: str, say: Say, may_make: bool) -> ReleaseToTry:
     try:
         python = environments.found(version)
         if python is None and not may_make:
-            return ReleaseToTry(version, None, "there is no environment with it: --yes makes one")
+            return ReleaseToTry(version, None, NO_ENVIRONMENT)
         return _of_environment(environments.look_into(python or environments.make(version, say)))
     except EnvironmentFailed as error:
         return ReleaseToTry(version, None, str(error))
