@@ -33,13 +33,15 @@ def analyze(
     they agree without a config entry or pass of the recorded compile, that is no answer: it exits
     with 3 and names what is missing.
     """
-    from torchreel.commands.views.analyze import report
+    from torchreel.commands.views import analyze as view
     from torchreel.minifier.accuracy.analyze import analyze as run
     from torchreel.store import Store, parse, queries
 
     where = parse(address)
+    if svg is not None:
+        view.refuse_place(svg)
     with Store.open(where.store) as store:
         row = queries.compile_at(store, where)
         found = run(store, row, imports=imports or (), comparator=compare, trust=trust)
-        status = report(f"{store.target}#{row.place}", found, as_json=json, svg=svg)
+        status = view.report(f"{store.target}#{row.place}", found, as_json=json, svg=svg)
     raise typer.Exit(status)

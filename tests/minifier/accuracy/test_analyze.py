@@ -142,8 +142,20 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "next: torchreel minify run.db#1/0/0 --accuracy" in result.output
     drawn = ElementTree.parse(tmp_path / "error.svg").getroot()
     assert len(drawn.findall("{http://www.w3.org/2000/svg}rect")) == 2 * 6
+    result = CliRunner().invoke(app, ["analyze", "run.db", "--svg", "error.svg"])
+    assert "wrote error.svg, over the file that was there" in result.output
+    result = CliRunner().invoke(app, ["analyze", "run.db", "--svg", "/dev/full"])
+    assert "first wrong" in result.output, "the answer is not lost with the picture"
+    assert isinstance(result.exception, UsageError)
     result = CliRunner().invoke(app, ["analyze", "run.db", "--json"])
     assert result.exit_code == 1
     assert json.loads(result.stdout)["first"] == "z"
     result = CliRunner().invoke(app, ["analyze", "run.db", "--compare", "nearly"])
     assert isinstance(result.exception, UsageError)
+
+
+def test_a_picture_without_a_place_is_refused_before_the_run(tmp_path: Path) -> None:
+    for place in (tmp_path / "missing" / "error.svg", tmp_path):
+        result = CliRunner().invoke(app, ["analyze", "missing.db", "--svg", str(place)])
+        assert isinstance(result.exception, UsageError), result.exception
+        assert "directory" in str(result.exception)

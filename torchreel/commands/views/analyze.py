@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from html import escape
 from pathlib import Path
 
 from torchreel.commands.rendering import streams
 from torchreel.commands.rendering.text import shortened
+from torchreel.errors import UsageError
 from torchreel.escaping.characters import visible
 from torchreel.minifier.accuracy.analyze import Analysis, NodeRow
 
@@ -19,18 +21,35 @@ _WIDTH = 24  # characters of a bar; of it, one is less than a power of ten
 
 def report(address: str, analysis: Analysis, *, as_json: bool, svg: Path | None) -> int:
     """Print an analysis; returns the exit status: 1 when there is a difference, else 0."""
-    if svg is not None:
-        svg.write_text(picture(analysis), encoding="utf-8")
-        streams.say(f"wrote {svg}")
     if as_json:
         streams.block(json.dumps(analysis.to_json(), indent=2))
     else:
         _print(analysis)
+    if svg is not None:
+        _write(svg, picture(analysis))
     if analysis.difference:
         streams.next_command("torchreel", "minify", address, "--accuracy")
     else:
         streams.next_command("torchreel", "show", address)
     return 1 if analysis.difference else 0
+
+
+def refuse_place(svg: Path) -> None:
+    """Raise UsageError for a picture that could not be written after the run."""
+    if not os.path.isdir(svg.parent):  # unlike Path.is_dir, False for a name that can't be one
+        raise UsageError(f"{svg.parent} is no directory: make it first.")
+    if os.path.isdir(svg):
+        raise UsageError(f"{svg} is a directory: name a file.")
+
+
+def _write(svg: Path, text: str) -> None:
+    replaced = svg.is_file()
+    try:
+        svg.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{svg} can't be written: {reason}. Name another file.") from error
+    streams.say(f"wrote {svg}" + (", over the file that was there" if replaced else ""))
 
 
 def _print(analysis: Analysis) -> None:
