@@ -246,6 +246,31 @@ def test_it_imports_no_torch(path: Path) -> None:
 # -- in a browser ---------------------------------------------------------------------------------
 
 
+def check_that_a_compile_stays(page: Any, path: Path) -> None:
+    """A recording before it gets one more compile, and then one that is looked at later."""
+    page.click("#compiles >> text=1/0/1")
+    page.wait_for_selector("main h1 >> text=1/0/1")
+    page.click("#back")
+    page.click("#compiles >> text=2/5/0")
+    page.wait_for_selector("main h1 >> text=2/5/0")
+    page.evaluate("document.querySelector('#panel').dataset.kept = 'yes'")
+    assert page.evaluate("location.hash") == "#/c/2"
+    with Store.open(path, write=True) as store, store.writer() as w:
+        add_compile(w, 1, "0/6")
+        add_compile(w, 1, "0/7")
+    page.wait_for_selector("a[rel=prev][href='#/c/3']", timeout=20_000)
+    assert page.evaluate("location.hash") == "#/c/4"
+    assert page.locator("#panel").get_attribute("data-kept") == "yes"
+    assert page.locator("main h1").inner_text() == "2/5/0"
+    page.click("#tab-guards")
+    page.wait_for_selector("#tab-guards[aria-selected=true]")
+    assert page.locator("main h1").inner_text() == "2/5/0"
+    for address in ("2/5/0", "", "1/0/1"):  # back in the history
+        page.go_back()
+        page.wait_for_selector(f"main h1 >> text={address or 'Compiles of'}", state="attached")
+    page.click("#back")
+
+
 @pytest.mark.slow
 def test_the_page_follows_its_store_and_says_when_its_server_is_gone(
     browser: Any,
@@ -270,6 +295,7 @@ def test_the_page_follows_its_store_and_says_when_its_server_is_gone(
         with Store.open(path, write=True) as store, store.writer() as w:
             add_compile(w, add_recording(w, run="later"), "5/0")
         page.wait_for_selector("#compiles >> text=2/5/0", timeout=20_000)
+        check_that_a_compile_stays(page, path)
         assert page.locator("#live").is_hidden()
     finally:
         serving.shutdown()

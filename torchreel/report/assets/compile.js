@@ -19,7 +19,7 @@ async function compileView(index, tab) {
   }
   const details = { graphs: [], ...found.details };
   const panel = el("div", { role: "tabpanel", id: "panel", "aria-labelledby": `tab-${tab}` });
-  main.append(tabs(index, tab, details), panel);
+  main.append(tabs(tab, details), panel);
   const show = { "": happened, graphs: graphsTab, guards: guardsTab, symbols: symbolsTab,
     config: configTab, records: recordsTab }[tab];
   panel.append(...[await show(details, row, found.part)].flat());
@@ -39,14 +39,20 @@ function compileHead(row, index) {
     index < report.compiles.length - 1 ? el("a", { href: `#/c/${index + 1}`, rel: "next" }, "next") : "");
 }
 
-function tabs(index, chosen, details) {
+// By the number that the compile has by then: that of a page of a server may change.
+function openTab(name) {
+  const [, , index] = location.hash.split("/");
+  location.hash = `#/c/${index}${name && "/"}${name}`;
+}
+
+function tabs(chosen, details) {
   const sizes = { graphs: details.graphs.length, guards: listOf(details.guards).length,
     symbols: listOf(details.symbols).length, records: listOf(details.records).length };
   const list = el("div", { class: "tabs", role: "tablist", "aria-label": "Parts of the compile" },
     TABS.map(([name, label]) => el("button", {
       type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === chosen),
       "aria-controls": "panel", tabindex: name === chosen ? 0 : -1,
-      onclick: () => { location.hash = `#/c/${index}${name && "/"}${name}`; },
+      onclick: () => openTab(name),
     }, label + (name in sizes ? ` ${sizes[name]}` : ""))));
   list.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -54,7 +60,7 @@ function tabs(index, chosen, details) {
     const at = TABS.findIndex(([name]) => name === chosen) + step;
     const next = TABS[(at + TABS.length) % TABS.length][0];
     focusAfter = `tab-${next}`;
-    location.hash = `#/c/${index}${next && "/"}${next}`;
+    openTab(next);
   });
   return list;
 }
@@ -166,7 +172,7 @@ function filtered(label, rows, table) {
 function symbolsTab(details) {
   const symbols = listOf(details.symbols);
   if (!symbols.length) return el("p", { class: "dim" }, "This compile has no symbols.");
-  return [history(listOf(details.moments)), symbols.map((symbol) =>
+  return [symbolHistory(listOf(details.moments)), symbols.map((symbol) =>
     el("details", { open: symbols.length <= 12 },
       el("summary", {}, mono(symbol.name), "  ", text(symbol.now), "  ",
         text(listOf(symbol.sources).join(", "), "dim mono")),
@@ -176,7 +182,7 @@ function symbolsTab(details) {
 const STATE = ["name", "hint", "range", "replacement", "sources"];
 
 // The table of symbols as it was after any event that changed it, chosen by a slider.
-function history(moments) {
+function symbolHistory(moments) {
   if (!moments.length) return "";
   const told = el("div", { role: "status", id: "moment" });
   const body = el("tbody", {});

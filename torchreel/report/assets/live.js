@@ -29,12 +29,21 @@ async function fetched(name) {
   return answer.json();
 }
 
-// What one reads in a compile stays as it is; a list is drawn anew where one was.
+// What one reads in a compile stays as it is, but for links; a list is drawn anew where one was.
 async function showChange() {
-  if (location.hash.startsWith("#/c/")) return;
+  renumber();
+  if (location.hash.startsWith("#/c/") && drawn === shown) return relink();
   const at = scrollY;
   await route();
   scrollTo(0, at);
+}
+
+function relink() {
+  for (const link of app.querySelectorAll("main [data-compile]")) {
+    link.href = `#/c/${numberOf(link.dataset.compile)}`;
+  }
+  const index = numberOf(history.state.compile);
+  app.querySelector("main .head").replaceWith(compileHead(report.compiles[index], index));
 }
 
 function tell(message) {

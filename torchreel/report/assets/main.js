@@ -2,6 +2,7 @@
 
 let focusAfter = "";
 let shown = 0;
+let drawn = 0;
 
 const app = document.getElementById("app");
 
@@ -24,8 +25,22 @@ function topBar() {
     text(`torchreel ${report.version}`, "dim"), isComparison ? "" : search);
 }
 
+// In a page of a server, the number of a compile changes when a recording before it gets one more.
+// An entry of the history remembers which compile it is, and is given the number that this has now.
+function renumber() {
+  const [, kind, number, tab = ""] = location.hash.split("/");
+  if (kind !== "c" || report.elsewhere !== "server") return;
+  const known = history.state?.compile;
+  const index = known === undefined ? Number(number) : numberOf(known);
+  const compile = report.compiles[index]?.address;
+  history.replaceState({ compile }, "", compile ? `#/c/${index}${tab && "/"}${tab}` : "#/");
+}
+
+const numberOf = (compile) => report.compiles.findIndex((row) => row.address === compile);
+
 async function route() {
   const turn = (shown += 1);
+  renumber();
   const [, kind, number, tab = ""] = location.hash.split("/");
   const index = Number(number);
   const isCompile = kind === "c" && Number.isInteger(index) && report.compiles?.[index];
@@ -37,6 +52,7 @@ async function route() {
   main.addEventListener("keydown", arrows);
   app.querySelector("main")?.remove();
   app.append(main);
+  drawn = turn;
   if (!isCompile && !isComparison) drawCompiles(document.getElementById("compiles"));
   scrollTo(0, 0);
   const focused = focusAfter && document.getElementById(focusAfter);

@@ -62,8 +62,8 @@ function repro(found) {
     el("pre", { class: "box t" }, found.text), commandLine(found.command));
 }
 
-const compileLink = (index) => el("a", { href: `#/c/${index}`, class: "mono t" },
-  report.compiles[index].address);
+const compileLink = (index) => el("a", { href: `#/c/${index}`, class: "mono t",
+  "data-compile": report.compiles[index].address }, report.compiles[index].address);
 
 // -- restarts, recompiles, graph breaks -----------------------------------------------------------
 
