@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.stores import failing
+from torchreel.store import Store
 
 
 def data_of(page: Path) -> Any:
@@ -142,3 +143,19 @@ def test_a_recording_whose_rows_begin_with_zero(run: Run, empty: Path, tmp_path:
     assert run("report", empty, "-o", page).status == 0
     (group,) = data_of(page)["failures"]
     assert len(group["compiles"]) == 1
+
+
+def test_a_comparison_in_a_folder_is_whole_where_a_part_is_not_readable(
+    run: Run, empty: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.db"
+    Store.open(other, create=True).close()
+    failing(other)
+    with closing(sqlite3.connect(failing(empty), isolation_level=None)) as connection:
+        connection.execute("UPDATE stages SET started_ns = 'x' WHERE stage = 'lowering'")
+    folder = tmp_path / "site"
+    result = run("report", empty, other, "--site", folder)
+    assert result.status == 3, result
+    assert "not readable: " in result.err
+    for name in ("left/index.html", "right/index.html", "index.html"):
+        assert (folder / name).is_file(), name

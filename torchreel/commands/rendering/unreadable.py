@@ -35,6 +35,15 @@ def as_far_as_readable(store: Store) -> Iterator[list[str]]:
         raise typer.Exit(DamagedStore.exit_status)
 
 
+@contextmanager
+def all_statuses(found: list[int]) -> Iterator[None]:
+    """Go on where `as_far_as_readable` would exit; its status is added to a list."""
+    try:
+        yield
+    except typer.Exit as ended:
+        found.append(ended.exit_code)
+
+
 def _say(unreadable: list[str]) -> None:
     for sentence in unreadable[:_MOST]:
         streams.say(f"not readable: {sentence}", style="red")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchreel.commands.rendering import failure, streams
 from torchreel.commands.rendering.text import count
-from torchreel.commands.rendering.unreadable import as_far_as_readable
+from torchreel.commands.rendering.unreadable import all_statuses, as_far_as_readable
 from torchreel.commands.rendering.waiting import while_slow
 from torchreel.errors import UsageError
 from torchreel.escaping.shell import command
@@ -87,17 +87,23 @@ def compare_in_folder(
     *,
     force: bool,
 ) -> int:
-    """Write the page about two addresses, and a folder about each; returns 1 where they differ.
+    """Write the page about two addresses, and a folder about each; returns the exit status.
 
-    Raises UsageError as `write_site` does.
+    That is 1 where they differ, and that of a refusal where a part of them can't be read.  Raises
+    UsageError as `write_site` does.
     """
     _refuse_folder(folder, force=force)
     for store, address in (left, right):
         queries.require(store, address)
+    statuses: list[int] = []
     for name, (store, address) in zip(_SIDES, (left, right), strict=True):
-        write_site(store, address, folder / name, force=force)
+        with all_statuses(statuses):
+            write_site(store, address, folder / name, force=force)
     pages = " and ".join(f"{name}/{INDEX}" for name in _SIDES)
-    return compare(left, right, folder / INDEX, max_bytes, f"All details of each: {pages}.")
+    with all_statuses(statuses):
+        note = f"All details of each: {pages}."
+        statuses.append(compare(left, right, folder / INDEX, max_bytes, note))
+    return max(statuses)
 
 
 _SIDES = ("left", "right")
