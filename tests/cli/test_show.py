@@ -163,3 +163,21 @@ def test_a_stage_stands_below_the_one_that_its_time_is_a_part_of(run: Run, store
     assert shown == [
         "dynamo", "  pre_grad", "    joint", "    forward", "guards", "run", "  backward",
     ]  # fmt: skip
+
+
+def test_parts_as_json(run: Run, store: Path) -> None:
+    (graph,) = json.loads(run("show", store, "--graph", "dynamo", "--json").out)
+    assert (graph["stage"], "relu" in graph["text"]) == ("dynamo", True)
+    (code,) = json.loads(run("show", store, "--code", "--json").out)
+    assert code == {"stage": "output_code", "partition": "", "text": "def call(): ..."}
+    (traceback,) = json.loads(run("show", store, "--traceback", "--json").out)
+    assert traceback["stage"] == "lowering"
+    assert "KeyError: no such key" in traceback["text"]
+    assert run("show", store, "--graph", "joint", "--json").status == 2
+
+
+def test_an_event_has_no_parts(run: Run, store: Path) -> None:
+    for option in ("--code", "--graph=dynamo", "--events", "--traceback"):
+        result = run("show", f"{store}#1@1", option)
+        assert (result.status, result.out) == (2, "")
+        assert f"{option.partition('=')[0]} is a part of a compile" in result.err

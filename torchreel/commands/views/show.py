@@ -6,7 +6,7 @@ nothing is resolved, imported or run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from torchreel.analysis import skipped
@@ -35,6 +35,21 @@ class ShowOptions:
     traceback: bool = False
     json: bool = False
 
+    def refuse_parts(self, address: Address) -> None:
+        """Raise UsageError where a part is asked for of an event, which has none."""
+        asked = {
+            "--graph": self.graph is not None,
+            "--code": self.code,
+            "--events": self.events,
+            "--traceback": self.traceback,
+        }
+        for option, is_asked in asked.items():
+            if is_asked:
+                raise UsageError(
+                    f"{address} is one event, and {option} is a part of a compile: leave out "
+                    f"{option}, or name the compile."
+                )
+
 
 def show(store: Store, address: Address, wanted: ShowOptions) -> None:
     """Print the wanted part of the compile that an address means."""
@@ -44,15 +59,16 @@ def show(store: Store, address: Address, wanted: ShowOptions) -> None:
 
 def _show(store: Store, address: Address, wanted: ShowOptions) -> None:
     if address.event is not None:
+        wanted.refuse_parts(address)
         _print_event(store, queries.event_at(store, address), wanted)
         return
     row = queries.compile_at(store, address)
     if wanted.graph is not None:
-        _print_graphs(store, row, wanted.graph)
+        _print_texts(_graphs(store, row, wanted.graph), wanted)
     elif wanted.code:
-        _print_code(store, row)
+        _print_texts(_code(store, row), wanted)
     elif wanted.traceback:
-        _print_traceback(store, row)
+        _print_texts(_traceback(store, row), wanted)
     elif wanted.events:
         _print_events(store, row, wanted)
         return
@@ -198,7 +214,28 @@ def _print_lost(store: Store, recording: Recording) -> None:
 # -- one part -------------------------------------------------------------------------------------
 
 
-def _print_graphs(store: Store, row: Compile, wanted: str) -> None:
+@dataclass(frozen=True)
+class _Text:
+    """The text of a part of a compile, with what it is."""
+
+    heading: str
+    stage: str
+    partition: str
+    text: str
+
+
+def _print_texts(found: Iterable[_Text], wanted: ShowOptions) -> None:
+    if wanted.json:
+        rows = ({k: v for k, v in vars(each).items() if k != "heading"} for each in found)
+        listing.write(list(rows), listing.Format.JSON)
+        return
+    for each in found:
+        if each.heading:
+            streams.result(each.heading)
+        streams.block(each.text)
+
+
+def _graphs(store: Store, row: Compile, wanted: str) -> Iterator[_Text]:
     stage, _, partition = wanted.partition(":")
     graphs = queries.graphs(store, row)
     found = [g for g in graphs if g.stage == stage and partition in ("", g.partition)]
@@ -210,25 +247,26 @@ def _print_graphs(store: Store, row: Compile, wanted: str) -> None:
         )
     for graph in found:
         heading = f"# {graph.stage} {graph.partition}".rstrip()
-        streams.result(f"{heading}, {count(graph.call_nodes, 'call node')}")
-        streams.block(graph_text(store.read_blob(graph.digest)))
+        heading += f", {count(graph.call_nodes, 'call node')}"
+        text = graph_text(store.read_blob(graph.digest))
+        yield _Text(heading, graph.stage, graph.partition, text)
 
 
-def _print_code(store: Store, row: Compile) -> None:
+def _code(store: Store, row: Compile) -> Iterator[_Text]:
     found = queries.output_codes(store, row)
     if not found:
         raise UsageError(f"Compile {row.place} has no output code: it did not get that far.")
     for code in found:
-        streams.result(f"# output code {code.partition}".rstrip())
-        streams.block(_text(store, code.digest))
+        heading = f"# output code {code.partition}".rstrip()
+        yield _Text(heading, "output_code", code.partition, _text(store, code.digest))
 
 
-def _print_traceback(store: Store, row: Compile) -> None:
+def _traceback(store: Store, row: Compile) -> Iterator[_Text]:
     found = queries.failure_of(store, row)
     if found is None or found.traceback is None:
         why = "did not fail" if found is None else "raised nothing: it was a " + found.failure_class
         raise UsageError(f"Compile {row.place} {why}, so there is no traceback.")
-    streams.block(_text(store, found.traceback))
+    yield _Text("", found.stage, found.partition, _text(store, found.traceback))
 
 
 def _print_events(store: Store, row: Compile, wanted: ShowOptions) -> None:
