@@ -101,3 +101,15 @@ def test_one_format_at_a_time(run: Run, empty: Path) -> None:
     result = run("ls", empty, "--json", "--csv")
     assert (result.status, result.out) == (2, "")
     assert "just one of" in result.err
+
+
+def test_a_page_before_all_recordings_says_so(run: Run, empty: Path) -> None:
+    result = run("ls", failing(empty), "--before", 1)
+    assert result.status == 0
+    said = [f"{empty} holds no recording before 1.", f"next: torchreel ls {empty}"]
+    assert result.err.splitlines() == said
+
+
+def test_csv_of_an_empty_store_has_its_head(run: Run, empty: Path, tmp_path: Path) -> None:
+    head = run("ls", empty, "--csv").out
+    assert head == run("ls", failing(empty), "--csv").out.splitlines(keepends=True)[0]

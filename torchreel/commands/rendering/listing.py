@@ -36,8 +36,8 @@ def chosen(*, json: bool, nl: bool, csv: bool, table: bool) -> Format:
     return found[0] if found else Format.TABLE
 
 
-def write(rows: Sequence[Row], kind: Format) -> None:
-    """Write rows that all have the same keys."""
+def write(rows: Sequence[Row], kind: Format, columns: Sequence[str] = ()) -> None:
+    """Write rows that all have the same keys; `columns` are these where there may be no row."""
     match kind:
         case Format.JSON:
             _write_list(rows)
@@ -45,7 +45,7 @@ def write(rows: Sequence[Row], kind: Format) -> None:
             for row in rows:
                 print(_json(row))
         case Format.CSV:
-            _write_csv(rows)
+            _write_csv(rows, columns)
         case Format.TABLE:
             _write_table(rows)
 
@@ -73,10 +73,11 @@ _SIGNED = lazy_text(r"[-+][\w.]+")
 """A sign and a word, which calls nothing: `-oo`, of the range of a symbol."""
 
 
-def _write_csv(rows: Sequence[Row]) -> None:
+def _write_csv(rows: Sequence[Row], columns: Sequence[str]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    if rows:
-        writer.writerow(rows[0])
+    head = list(rows[0]) if rows else columns
+    if head:
+        writer.writerow(head)
     for row in rows:
         writer.writerow([_without_formula(value) for value in row.values()])
 

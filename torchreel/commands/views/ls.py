@@ -28,6 +28,14 @@ _STYLES = {
 }
 
 
+_COLUMNS = (
+    "address", "recording", "kind", "compile_id", "attempt", "frame_name", "frame_file",
+    "frame_line", "backend", "status", "stage", "failure", "skipped", "inputs", "call_nodes",
+    "outputs",
+)  # fmt: skip
+"""The keys of a row, for the head of a listing without any."""
+
+
 def ls(store: Store, address: Address, kind: Format, page: PageRange) -> None:
     """Print the rows of an address: a page of a store, a recording or the attempts at a compile."""
     with as_far_as_readable(store):
@@ -40,16 +48,17 @@ def _ls(store: Store, address: Address, kind: Format, page: PageRange) -> None:
     rows = [row for item in found.recordings for row in compile_rows(store, found, item, address)]
     if kind is Format.TABLE:
         _print_recordings(store, found)
-        _print_compiles([row for row in rows if row["compile_id"] is not None])
+        if found.recordings:
+            _print_compiles([row for row in rows if row["compile_id"] is not None])
         _say_causes(store, found, address)
         if found.replays:
             replays = count(found.replays, "replay")
             streams.say(f"{replays} in it: torchreel ls {store.target} --all lists them.")
     else:
-        listing.write(rows, kind)
+        listing.write(rows, kind, _COLUMNS)
     _say_older(store, found, page)
     _print_own_file(store, found.recordings)
-    _print_next(store, found, address)
+    _print_next(store, found, address, page)
 
 
 def _say_older(store: Store, found: RecordingPage, page: PageRange) -> None:
@@ -204,9 +213,12 @@ def _left(row: Row) -> str:
     return f"left to Python: {row['skipped']}" if row["skipped"] else ""
 
 
-def _print_next(store: Store, found: RecordingPage, address: Address) -> None:
+def _print_next(store: Store, found: RecordingPage, address: Address, page: PageRange) -> None:
     row = found.latest_failing
-    if not found.recordings:
+    if not found.recordings and page.before is not None:
+        streams.say(f"{store.target} holds no recording before {page.before}.")
+        streams.next_command("torchreel", "ls", store.target)
+    elif not found.recordings:
         streams.say(f"{store.target} holds {count(0, 'recording')}.")
         streams.next_command(
             "torchreel", "record", "-o", store.target, "--", "python", "PROGRAM.py"
