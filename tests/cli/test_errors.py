@@ -1,6 +1,7 @@
 """One clear sentence and the right exit status for everything that can't be done."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,30 @@ def test_an_event_without_its_recording_is_no_question(run: Run, empty: Path) ->
     told = run("why", f"{failing(empty)}@12")
     assert told.status == 2
     assert f"as in 'torchreel why {empty}#1@12'" in told.err
+
+
+@pytest.mark.usefixtures("a_file")
+def test_a_command_that_is_advised_can_be_pasted(run: Run, empty: Path) -> None:
+    path = failing(empty).rename(empty.with_name("my run.db"))
+    asked = [
+        ("show", f"{path}#9"),
+        ("show", f"{path}#1/7/7"),
+        ("report", f"{path}#1/7/7", "-o", path.with_name("page.html")),
+        ("why", path),
+        ("why", f"{path}@12"),
+    ]
+    for words in asked:
+        result = run(*words)
+        assert result.status == 2
+        advised = re.search(r"'(torchreel .*)'", result.err)
+        assert advised is not None, result.err
+        assert shlex.split(advised[1])[2].startswith(str(path))
+
+
+@pytest.mark.usefixtures("a_file")
+def test_an_advised_report_overwrites_none(run: Run, empty: Path, tmp_path: Path) -> None:
+    made = run("export", failing(empty), "--format", "perfetto", "-o", tmp_path / "trace")
+    assert made.err.splitlines()[-1].endswith(f" -o {tmp_path / 'trace' / 'report.html'}")
+    page = tmp_path / "report.html"
+    assert run("report", empty, "-o", page, "--max-size", "1k").status == 0
+    assert f"torchreel report {empty}#1/0/0 -o report-1-0-0.html" in page.read_text()

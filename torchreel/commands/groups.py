@@ -18,6 +18,7 @@ from torchreel.commands.stores import writable_copy, writable_store
 from torchreel.commands.views import minify as view_of_one
 from torchreel.commands.views import minify_groups as view
 from torchreel.errors import LockedStore, UsageError
+from torchreel.escaping.shell import command
 from torchreel.minifier.groups import on_ray
 from torchreel.minifier.groups.jobs import GroupJob, GroupResult, reduce_group
 from torchreel.minifier.options import MinifyOptions
@@ -100,7 +101,7 @@ def _require_cluster(target: str, options: GroupOptions) -> None:
     if options.cluster is not None and "://" not in target:
         raise UsageError(
             f"{target} is a file of this machine, which those of a cluster don't reach: push it "
-            f"to a server ('torchreel push {target} --to URL'), and name that."
+            f"to a server ('{command('torchreel', 'push', target, '--to', 'URL')}'), and name that."
         )
     with writable_store(parse(target)) as store:
         if not store.writable:

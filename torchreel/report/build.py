@@ -100,7 +100,8 @@ def _rank(row: CompileRow) -> int:
 
 def _left_out(store: Store, without: int, rows: Sequence[CompileRow]) -> str:
     example = next(row.address for row in rows if row.details is None)
-    one = command("torchreel", "report", f"{store.target}#{example}")
+    page = f"report-{example.replace('/', '-')}.html"
+    one = command("torchreel", "report", f"{store.target}#{example}", "-o", page)
     site = command("torchreel", "report", store.target, "--site", "DIR")
     return (
         f"The details of {without} of {len(rows)} compiles have no room in this page. Show those "

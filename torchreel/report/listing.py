@@ -64,7 +64,8 @@ def list_compiles(store: Store, address: Address, next_of: NextOf) -> Listing:
         facts.keep([row for row in facts.compiles if _is_meant(row, address)])
     compiles = [row for facts in found for row in facts.compiles]
     if not compiles and address.compile is not None:
-        raise UsageError(f"{address} is not in the store: see 'torchreel ls {store.target}'.")
+        see = command("torchreel", "ls", store.target)
+        raise UsageError(f"{address} is not in the store: see '{see}'.")
     places = {row.id: place for place, row in enumerate(compiles)}
     stacks = StackTable()
     rows = [row for facts in found for row in _rows(store, facts, stacks)]

@@ -32,6 +32,7 @@ from sqlalchemy.pool import NullPool, Pool, QueuePool
 from sqlalchemy.sql import visitors
 
 from torchreel.errors import DamagedStore, LockedStore, NewerStore, NotAStore, UsageError
+from torchreel.escaping.shell import command
 from torchreel.store import limits
 from torchreel.store.blobs import blobs
 from torchreel.store.blobs.packing import LastPack
@@ -263,7 +264,7 @@ class Store:
         """
         if create:
             return self._migrate()
-        remedy = f"'torchreel prepare {self.target}' makes them."
+        remedy = f"'{command('torchreel', 'prepare', self.target)}' makes them."
         if revision is None:
             raise NotAStore(f"{self.target} is a database without the tables of a store: {remedy}")
         raise LockedStore(

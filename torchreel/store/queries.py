@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Column, ColumnElement, Row, Select, Table, func, select
 
 from torchreel.errors import DamagedStore, UsageError
+from torchreel.escaping.shell import command
 from torchreel.events.frames import FrameSkip, FrameStart
 from torchreel.store import schema
 from torchreel.store.addressing import UNNAMED, Address
@@ -116,7 +117,7 @@ def recording(store: Store, recording_id: int) -> Recording:
     if not rows:
         raise UsageError(
             f"{store.target} has no recording {recording_id}: list what it has with "
-            f"'torchreel ls {store.target}'."
+            f"'{command('torchreel', 'ls', store.target)}'."
         )
     return _as_they_ended(store, rows)[0]
 
@@ -787,7 +788,8 @@ def _named_compile(store: Store, address: Address) -> Compile:
     ]
     if not named:
         raise UsageError(
-            f"{address} is not in the store: list the compiles with 'torchreel ls {store.target}'."
+            f"{address} is not in the store: list the compiles with "
+            f"'{command('torchreel', 'ls', store.target)}'."
         )
     return max(named, key=lambda row: (row.attempt, row.id))
 

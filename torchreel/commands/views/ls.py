@@ -53,7 +53,8 @@ def _ls(store: Store, address: Address, kind: Format, page: PageRange) -> None:
         _say_causes(store, found, address)
         if found.replays:
             replays = count(found.replays, "replay")
-            streams.say(f"{replays} in it: torchreel ls {store.target} --all lists them.")
+            every = command("torchreel", "ls", store.target, "--all")
+            streams.say(f"{replays} in it: {every} lists them.")
     else:
         listing.write(rows, kind, _COLUMNS)
     _say_older(store, found, page)

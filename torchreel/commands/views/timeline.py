@@ -37,4 +37,5 @@ def write_timeline(store: Store, address: Address, directory: Path, *, force: bo
             raise RefusedError(f"{file} can't be written: {error.strerror or error}.") from error
         streams.result(f"wrote {file}: {count(found.slices, 'slice')}")
     streams.say("open it in ui.perfetto.dev, which sends it nowhere, or in chrome://tracing")
-    streams.next_command("torchreel", "report", address)
+    page = ("-o", directory / "report.html", *(["--force"] if force else []))
+    streams.next_command("torchreel", "report", address, *page)

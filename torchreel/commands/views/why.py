@@ -17,6 +17,7 @@ from torchreel.analysis.why.steps import Step, Story
 from torchreel.commands.rendering import listing, lost, streams
 from torchreel.commands.rendering.text import count
 from torchreel.errors import UsageError
+from torchreel.escaping.shell import command
 from torchreel.store import Store
 from torchreel.store.addressing import Address, parse, without_event
 from torchreel.store.passwords import hidden
@@ -37,15 +38,13 @@ def question(words: Sequence[str]) -> tuple[Address, str]:
         case [what]:
             store = what.rpartition("@")[0]
             if "#" not in what and store and Path(store).is_file() and not Path(what).exists():
-                raise UsageError(
-                    f"An event has its recording before it, as in 'torchreel why {store}#1@12'."
-                )
+                example = command("torchreel", "why", f"{store}#1@12")
+                raise UsageError(f"An event has its recording before it, as in '{example}'.")
             # no symbol has a dot in its name
             if "://" in what or ("." in what and Path(what).is_file()):
                 shown = hidden(what)
-                raise UsageError(
-                    f"Say what is asked about {shown}, as in 'torchreel why {shown} recompile'."
-                )
+                example = command("torchreel", "why", shown, "recompile")
+                raise UsageError(f"Say what is asked about {shown}, as in '{example}'.")
             return parse(), what
         case [address, what]:
             return parse(address), what

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
+from torchreel.escaping.shell import command
 from torchreel.minifier.bisect.results import Bisection, StepResult
 from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, BisectStep, applied, part_step
 from torchreel.minifier.bisect.workaround import find_workaround
@@ -87,10 +88,11 @@ def _cases(store: Store, compile: Compile, options: MinifyOptions) -> tuple[Fail
             "it computes something wrong, run 'torchreel minify --accuracy' first."
         )
     if failure.stage in NEEDS_FRAME:
+        minify = command("torchreel", "minify", f"{store.target}#{compile.place}", "--trust")
         raise UnsupportedError(
             f"The failure happened in stage {failure.stage or 'dynamo'!r}, before any backend was "
             "asked: it comes from Dynamo itself, whatever the backend and the config of Inductor. "
-            f"'torchreel minify {store.target}#{compile.place} --trust' shortens the program."
+            f"'{minify}' shortens the program."
         )
     best = best_case(store, failure, options.imports)
     found = [best.case] if best else starting_cases(store, compile, failure, options)

@@ -212,6 +212,7 @@ function symbolHistory(moments) {
 function recordsTab(details, row, part) {
   const records = listOf(details.records);
   if (!records.length) return el("p", { class: "dim" }, "Torch wrote no other records.");
+  const address = shellWord(`${report.store}#${row.address}`);
   return records.map((record) => {
     const made = el("details", { class: "record" }, el("summary", {}, mono(record.name),
       record.length ? text(` ${record.length.toLocaleString("en")} characters`, "dim") : ""));
@@ -219,7 +220,7 @@ function recordsTab(details, row, part) {
       if (!made.open || made.querySelector("pre, p")) return;
       if (record.content == null) {
         made.append(el("p", { class: "note t" },
-          `There is no room for it here: torchreel show ${report.store}#${row.address} --events`));
+          `There is no room for it here: torchreel show ${address} --events`));
       } else {
         made.append(el("pre", { class: "box t", tabindex: 0 }, (await part(record.content)).text));
       }

@@ -46,6 +46,10 @@ function place(line) {
     text(where + inside, "dim"), line.code ? text(`    ${line.code}`, "text") : "");
 }
 
+// As torchreel/escaping/shell.py quotes it.
+const shellWord = (word) =>
+  /^[\w@%+=:,./#-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`;
+
 function commandLine(words) {
   if (!words) return "";
   const button = el("button", { type: "button", onclick: () => copy(words, button) }, "copy");
