@@ -5,6 +5,8 @@ Lives here: the Typer application. Not here: the verbs themselves (`torchreel.co
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from typing import Annotated
 
@@ -106,6 +108,7 @@ app.command()(doctor)
 
 def main() -> None:
     """Run the command line, and print every `TorchreelError` in one sentence."""
+    _prepare_streams()
     try:
         app()
     except TorchreelError as error:
@@ -121,6 +124,16 @@ def main() -> None:
             streams.say("interrupted")
             streams.same_command()
         raise
+
+
+def _prepare_streams() -> None:
+    """Write to nowhere where a stream is closed, and spell out characters that one can't have."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _is_interrupt(ended: SystemExit) -> bool:

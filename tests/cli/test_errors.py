@@ -1,7 +1,10 @@
 """One clear sentence and the right exit status for everything that can't be done."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,3 +146,22 @@ def test_an_advised_report_overwrites_none(run: Run, empty: Path, tmp_path: Path
     page = tmp_path / "report.html"
     assert run("report", empty, "-o", page, "--max-size", "1k").status == 0
     assert f"torchreel report {empty}#1/0/0 -o report-1-0-0.html" in page.read_text()
+
+
+@pytest.mark.usefixtures("a_file")
+def test_closed_streams_are_no_tracebacks(empty: Path) -> None:
+    listing = f"{sys.executable} -m torchreel.cli ls {shlex.quote(str(failing(empty)))}"
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        done = subprocess.run(["sh", "-c", f"{listing} {closed}"], capture_output=True, text=True)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.usefixtures("a_file")
+def test_a_character_that_the_stream_does_not_have_is_spelled_out(empty: Path) -> None:
+    words = ["query", str(empty), "SELECT 'λ' AS a", "--csv"]
+    done = subprocess.run(
+        [sys.executable, "-m", "torchreel.cli", *words],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )
+    assert (done.returncode, done.stdout) == (0, b"a\n\\u03bb\n"), done.stderr

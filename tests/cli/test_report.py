@@ -133,6 +133,23 @@ def test_a_page_that_can_not_be_written_is_said(run: Run, empty: Path, tmp_path:
     assert "can't be written" in result.err
 
 
+def test_a_folder_that_can_not_be_read_or_named_is_said(
+    run: Run, empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(empty)
+    long = tmp_path / ("long" * 75)
+    assert run("report", empty, "-o", long / "x.html").status == 2
+    assert run("report", empty, "--site", long).status == 2
+
+    def denied(path: object) -> list[str]:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", denied)
+        result = run("report", empty, "--site", tmp_path)
+    assert (result.status, "can't be read: Permission denied" in result.err) == (2, True)
+
+
 def test_a_recording_whose_rows_begin_with_zero(run: Run, empty: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(failing(empty))) as connection:
         connection.execute("PRAGMA foreign_keys = off")

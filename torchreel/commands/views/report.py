@@ -57,10 +57,14 @@ def write_site(store: Store, address: Address, folder: Path, *, force: bool) -> 
 
 
 def _refuse_folder(folder: Path, *, force: bool) -> None:
-    if os.path.lexists(folder) and not folder.is_dir():
+    if os.path.lexists(folder) and not os.path.isdir(folder):
         raise UsageError(f"{folder} is no directory: name another one.")
-    if not force and folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty: overwrite its files with --force.")
+    try:
+        if not force and os.path.isdir(folder) and os.listdir(folder):
+            raise UsageError(f"{folder} is not empty: overwrite its files with --force.")
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{folder} can't be read: {reason}. Name another folder.") from error
 
 
 def _write_file(folder: Path, name: Path, text: str) -> None:
@@ -163,7 +167,7 @@ def refuse_overwriting(output: Path, store: Address, *, force: bool) -> None:
         and (output.samefile(store.store))
     ):
         raise UsageError(f"{output} is the store itself: name another file.")
-    if not output.parent.is_dir():
+    if not os.path.isdir(output.parent):
         raise UsageError(f"{output.parent} is no directory: make it first.")
     if os.path.isdir(output):
         raise UsageError(f"{output} is a directory: name a file.")
