@@ -602,3 +602,10 @@ def test_no_answer_needs_torch(store: Path) -> None:
     assert done.returncode == 0, done.stderr
     answers = done.stdout.split("$ ")[1:]
     assert [len(answer.splitlines()) > 1 for answer in answers] == [True] * 6
+
+
+def test_a_shape_env_that_is_not_there_is_refused(run: Run, store: Path) -> None:
+    for words in ((), ("--diff", 1, 2)):
+        told = run("shapes", at(store, "branch"), "--env", 99, *words)
+        assert (told.status, told.out) == (2, "")
+        assert re.search(r"has no ShapeEnv 99: it has \d+(, \d+)*\.$", told.err.strip())

@@ -107,7 +107,7 @@ KINDS = ("shape_env.", "unbacked.", "runtime_assert.", ScalarItem.kind)
 
 def shape_events(log: CompileEventLog, env: int | None = None) -> list[Event]:
     """Return the events of one ShapeEnv of a compile: that of its checkpoints, else of most
-    events.
+    events.  Raises UsageError for a number that no event has.
     """
     found = log.of(*KINDS)
     number = _env_of(log, found) if env is None else env
@@ -117,7 +117,12 @@ def shape_events(log: CompileEventLog, env: int | None = None) -> list[Event]:
     recording = queries.recording(log.store, log.compile.recording_id)
     kinds = [kind for kind in queries.event_counts(log.store, recording) if kind.startswith(KINDS)]
     everywhere = queries.events(log.store, recording, kinds)
-    return [event for event in everywhere if event.env == number]
+    elsewhere = [event for event in everywhere if event.env == number]
+    if env is not None and not elsewhere:
+        _env_of(log, found)  # raises where there is none at all
+        known = ", ".join(map(str, sorted({each.env for each in found if each.env is not None})))
+        raise UsageError(f"{log.address} has no ShapeEnv {number}: it has {known}.")
+    return elsewhere
 
 
 def _env_of(log: CompileEventLog, events: Sequence[Event]) -> int:
