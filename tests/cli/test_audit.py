@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.stores import failing
+from torchreel.commands.views import audit as view
+from torchreel.sharing.audit.audit import AuditFinding, AuditReport
 from torchreel.sharing.pseudonyms import write_map
 
 
@@ -57,3 +59,9 @@ def test_an_answer_is_read_back(run: Run, tmp_path: Path) -> None:
     assert run("share", answer, "--read-back", names).out == "patient is empty\n"
     assert run("share", answer, "--read-back", answer).status == 3
     assert run("share", tmp_path / "none.txt", "--read-back", names).status == 2
+
+
+def test_one_finding_of_one_value_is_counted_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    found = AuditReport("run.db", (AuditFinding("secret", "recordings.argv", "x"),), 1, ())
+    assert view.report(found, everything=False, json=False) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "run.db: 1 finding (looked at 1 value)"

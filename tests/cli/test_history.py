@@ -19,6 +19,8 @@ from tests.analysis.programs import NAMES, code_of, line_of
 from tests.cli.conftest import Result, Run
 from tests.report.conftest import document_of
 from tests.store import rows
+from torchreel.analysis.guard_check.check import judge
+from torchreel.commands.views import guards as view
 from torchreel.store import Store
 
 
@@ -609,3 +611,11 @@ def test_a_shape_env_that_is_not_there_is_refused(run: Run, store: Path) -> None
         told = run("shapes", at(store, "branch"), "--env", 99, *words)
         assert (told.status, told.out) == (2, "")
         assert re.search(r"has no ShapeEnv 99: it has \d+(, \d+)*\.$", told.err.strip())
+
+
+def test_one_guard_is_counted_as_one(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "judge", lambda log, inputs: judge(log, inputs)[:1])
+    for words in ((), ("--input", "x: f32[4, 3]")):
+        assert re.search(r": 1 guard(:|$)", run("guards", at(store, "branch"), *words).out, re.M)

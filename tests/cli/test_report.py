@@ -176,3 +176,10 @@ def test_a_comparison_in_a_folder_is_whole_where_a_part_is_not_readable(
     assert "not readable: " in result.err
     for name in ("left/index.html", "right/index.html", "index.html"):
         assert (folder / name).is_file(), name
+
+
+def test_the_size_of_a_folder_is_in_bytes(run: Run, empty: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    result = run("report", failing(empty, frame_name="λ" * 100), "--site", folder)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    assert result.out.endswith(f" {size:,} bytes\n")

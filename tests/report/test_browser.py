@@ -23,6 +23,7 @@ def test_the_first_view_has_every_compile_and_failure(
     look: Open, page_file: Path, document: ReportDocument
 ) -> None:
     page = look(page_file).go("/", "#compiles table")
+    assert page.evaluate("milliseconds(119_700)") == "2 min 0 s"
     assert texts(page, "#compiles a.open") == [row.address for row in document.compiles]
     assert page.locator("#failures .card").count() == 1
     card = page.locator("#failures .card").inner_text()
@@ -39,6 +40,16 @@ def test_a_recompile_with_two_causes_is_counted_once(
     file.write_text(render(msgspec.structs.replace(document, causes=causes)), encoding="utf-8")
     shown = look(file).go("/", "#compiles table").locator("#causes").inner_text()
     assert shown.startswith("1 recompile, 2 causes\n\nA recompile counts under each cause")
+
+
+def test_one_of_a_kind_is_not_many(look: Open, document: ReportDocument, tmp_path: Path) -> None:
+    row = msgspec.structs.replace(document.compiles[0], breaks=1, misses=1)
+    file = tmp_path / "report.html"
+    one = msgspec.structs.replace(document, compiles=[row], failures=[], causes=[], ranks=None)
+    file.write_text(render(one), encoding="utf-8")
+    shown = look(file).go("/", "#compiles table").locator(".stats").inner_text()
+    for words in ("1 compile", "1 graph break", "1 recompile"):
+        assert words in shown.splitlines()
 
 
 def test_search_and_sort(look: Open, page_file: Path, document: ReportDocument) -> None:

@@ -45,11 +45,11 @@ def _print(found: AuditReport, *, everything: bool) -> None:
         _print_kinds(found.findings)
     if found.declared:
         streams.result(f"numbers that the failure needs: {', '.join(found.declared)}")
-    looked = f"looked at {found.values} values"
+    looked = f"looked at {count(found.values, 'value')}"
     if found.is_clean:
         streams.result(f"{found.target}: nothing that should not leave ({looked})")
     else:
-        streams.result(f"{found.target}: {len(found.findings)} findings ({looked})")
+        streams.result(f"{found.target}: {count(len(found.findings), 'finding')} ({looked})")
         if not is_short and not everything:
             streams.same_command("--all")
 

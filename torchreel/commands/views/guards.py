@@ -14,6 +14,7 @@ from torchreel.analysis.guard_check.example import example_input
 from torchreel.analysis.guard_check.inputs import parse_inputs
 from torchreel.analysis.why.guards import is_mark, shown
 from torchreel.commands.rendering import listing, lost, streams
+from torchreel.commands.rendering.text import count
 from torchreel.errors import UnsupportedError
 from torchreel.events.frames import CacheMiss
 from torchreel.store import Store
@@ -69,7 +70,7 @@ def _row(guard: Judged, judged: bool) -> listing.Row:
 
 
 def _print_guards(log: CompileEventLog, judged: Sequence[Judged]) -> None:
-    streams.result(f"{log.address}: {len(judged)} guards", style="bold")
+    streams.result(f"{log.address}: {count(len(judged), 'guard')}", style="bold")
     made = streams.table("type", "on", "check", "user's line", "event")
     for guard in judged:
         for number, check in enumerate(_worth_showing(guard.checks)):
@@ -83,7 +84,7 @@ def _print_guards(log: CompileEventLog, judged: Sequence[Judged]) -> None:
 def _print_verdicts(log: CompileEventLog, judged: Sequence[Judged]) -> None:
     """Those that fail with the reason, then those that can't be judged, then those that pass."""
     found = ", ".join(f"{number} {verdict}" for verdict, number in counts(judged).items())
-    streams.result(f"{log.address}: {len(judged)} guards: {found}", style="bold")
+    streams.result(f"{log.address}: {count(len(judged), 'guard')}: {found}", style="bold")
     made = streams.table("verdict", "type", "check", "why", "user's line", "event")
     for verdict in (FAIL, UNKNOWN, PASS):
         for guard in judged:

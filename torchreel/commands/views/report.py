@@ -52,7 +52,7 @@ def write_site(store: Store, address: Address, folder: Path, *, force: bool) -> 
         with while_slow(f"writing {folder}"):
             for name, text in site_files(store, address, partial(_next_of, store), unreadable):
                 _write_file(folder, name, text)
-                files, size = files + 1, size + len(text)
+                files, size = files + 1, size + len(text.encode())
         streams.result(f"wrote {folder / INDEX}: {count(files, 'file')}, {size:,} bytes")
 
 

@@ -27,7 +27,8 @@ function milliseconds(value) {
   if (value < 10) return `${value.toFixed(1)} ms`;
   if (value < 1000) return `${value.toFixed(0)} ms`;
   if (value < 100000) return `${(value / 1000).toFixed(1)} s`;
-  return `${Math.floor(value / 60000)} min ${Math.round((value % 60000) / 1000)} s`;
+  const seconds = Math.round(value / 1000);
+  return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
 }
 
 const counted = (number, noun, plural = `${noun}s`) =>

@@ -20,11 +20,12 @@ function stats() {
   const hits = answers.filter((answer) => answer.endsWith(" hit")).length;
   const failed = compiles.filter((row) => FAILING.has(row.status)).length;
   const stat = (value, noun) => el("span", {}, el("b", {}, value), ` ${noun}`);
+  const many = (number, noun) => stat(number, number === 1 ? noun : `${noun}s`);
   return el("div", { class: "stats" },
-    stat(compiles.length, "compiles"), stat(failed, "failed"),
+    many(compiles.length, "compile"), stat(failed, "failed"),
     stat(compiles.filter((row) => row.status === "restarted").length, "restarted"),
-    stat(sum((row) => row.breaks), "graph breaks"),
-    stat(sum((row) => (row.misses ? 1 : 0)), "recompiles"),
+    many(sum((row) => row.breaks), "graph break"),
+    many(sum((row) => (row.misses ? 1 : 0)), "recompile"),
     stat(`${hits} of ${answers.length}`, "cache hits"),
     stat(milliseconds(sum((row) => row.ms)), "compiling"));
 }
