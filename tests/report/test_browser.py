@@ -210,6 +210,9 @@ def test_every_part_of_a_compile(look: Open, page_file: Path, document: ReportDo
     total = page.locator("#panel tbody tr").count()
     page.fill("#panel .find", "TENSOR_MATCH")
     assert 0 < page.locator("#panel tbody tr:visible").count() < total
+    page.keyboard.press("Escape")
+    assert page.locator("#panel tbody tr:visible").count() == total
+    assert page.evaluate("location.hash").endswith("/guards")
     page = look(page_file).go(f"/c/{place}/symbols", ".story")
     assert "L['x'].size()[0]" in page.locator("#panel").inner_text()
     page = look(page_file).go(f"/c/{place}/config", "#keys")

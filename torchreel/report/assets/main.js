@@ -60,8 +60,17 @@ async function route() {
   if (focused) focused.focus();
 }
 
+// Escape empties a search box, and leaves the page from anywhere else.
 function arrows(event) {
-  if (event.key === "Escape" && !location.hash.endsWith("graphs")) location.hash = "#/";
+  if (event.key !== "Escape" || location.hash.endsWith("graphs")) return;
+  const box = event.target.closest("input[type=search]");
+  if (!box?.value) {
+    location.hash = "#/";
+    return;
+  }
+  event.preventDefault();
+  box.value = "";
+  box.dispatchEvent(new Event("input"));
 }
 
 document.addEventListener("keydown", (event) => {
