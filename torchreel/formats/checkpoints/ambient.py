@@ -23,6 +23,8 @@ Getter = Callable[[], Any]
 Setter = Callable[[Any], Any]
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
+_OTHER_DEVICES = ("mps", "xpu", "hpu", "ipu", "xla", "maia", "mtia")
+"""Devices of autocast that few programs have: written down where one is not as torch begins."""
 
 
 def _inference_setter(value: bool) -> None:
@@ -58,6 +60,47 @@ def _set_autocast(device: str) -> Setter:
         torch.set_autocast_dtype(device, value[1])
 
     return restore
+
+
+def _others_autocast() -> list[Any]:
+    found = ([device, *_autocast(device)] for device in _OTHER_DEVICES)
+    return [one for one in found if one != [*_AS_TORCH_BEGINS[one[0]]]]
+
+
+_AS_TORCH_BEGINS = {
+    device: (device, False, torch.bfloat16 if device in ("hpu", "xla", "maia") else torch.float16)
+    for device in _OTHER_DEVICES
+}
+
+
+def _set_others_autocast(rows: list[Any]) -> None:
+    wanted = {**_AS_TORCH_BEGINS, **{str(row[0]): tuple(row) for row in rows}}
+    for device in _OTHER_DEVICES:
+        _set_autocast(device)(list(wanted[device][1:]))
+
+
+def _reduction(kind: str) -> Getter:
+    """Return what gets the switches of reduced precision in cuBLAS; None where all are on."""
+    get = getattr(torch._C, f"_get_cublas_allow_{kind}_reduced_precision_reduction")
+
+    def found() -> list[bool] | None:
+        value = get()
+        switches = list(value) if isinstance(value, tuple) else [value]  # one before split-k
+        return None if all(switches) else switches
+
+    return found
+
+
+def _set_reduction(kind: str) -> Setter:
+    get = getattr(torch._C, f"_get_cublas_allow_{kind}_reduced_precision_reduction")
+    set_to = getattr(torch._C, f"_set_cublas_allow_{kind}_reduced_precision_reduction")
+
+    def impose(value: list[bool] | None) -> None:
+        count = len(now) if isinstance(now := get(), tuple) else 1
+        switches = value or [True]
+        set_to(*[bool(one) for one in (switches * count)[:count]])
+
+    return impose
 
 
 def _set_saved_tensors_hooks_disabled(message: Any) -> None:
@@ -103,6 +146,11 @@ STATE: dict[str, tuple[Getter, Setter]] = {
         torch.backends.cuda.enable_mem_efficient_sdp,
     ),
     "sdp_math": (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    "sdp_cudnn": (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+    "autocast_others": (_others_autocast, _set_others_autocast),
+    **{
+        f"{kind}_reduction": (_reduction(kind), _set_reduction(kind)) for kind in ("bf16", "fp16")
+    },
     "mkldnn": (lambda: bool(torch.backends.mkldnn.enabled), _set_mkldnn),
     "saved_tensors_hooks_disabled": (
         torch._C._autograd._saved_tensors_hooks_get_disabled_error_message,
@@ -117,7 +165,10 @@ STATE: dict[str, tuple[Getter, Setter]] = {
 }
 
 
-_RARE = {"saved_tensors_hooks_disabled": None, "dual_level": -1, "profiler_enabled": False}
+_RARE: Mapping[str, object] = {
+    "saved_tensors_hooks_disabled": None, "dual_level": -1, "profiler_enabled": False,
+    "sdp_cudnn": True, "autocast_others": [], "bf16_reduction": None, "fp16_reduction": None,
+}  # fmt: skip
 """State that is written down only where it is another than this: hardly ever."""
 
 
