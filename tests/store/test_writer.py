@@ -9,7 +9,7 @@ from sqlalchemy import inspect, select, text
 from tests.store.rows import add_compile, add_event, add_failure, add_graph, add_recording
 from torchreel.errors import DamagedStore, UsageError
 from torchreel.store import ConfigEntry, Signature, Store, queries
-from torchreel.store.schema import events, metadata
+from torchreel.store.schema import events, metadata, verdicts
 
 
 def test_ids_are_those_of_the_rows(store: Store) -> None:
@@ -109,6 +109,16 @@ def test_put_keeps_the_first(store: Store) -> None:
         assert w.put("verdicts", **row, verdict="same", observed={"a": 1})
         assert not w.put("verdicts", **row, verdict="other")
         assert _counts_in(w.connection) == {"verdicts": 1}
+
+
+def test_put_over_keeps_the_last(store: Store) -> None:
+    row = {"case_digest": "c", "signature_digest": "s", "environment_digest": "e", "seconds": 0.5}
+    with store.writer() as w:
+        w.put_over("verdicts", **row, verdict="same", observed={"a": 1})
+        w.put_over("verdicts", **row, verdict="none", observed={"a": 2})
+        assert _counts_in(w.connection) == {"verdicts": 1}
+    (found,) = store.rows(select(verdicts))
+    assert (found.verdict, found.observed) == ("none", {"a": 2})
 
 
 def test_deleting_a_recording_deletes_what_belongs_to_it(store: Store) -> None:

@@ -281,6 +281,11 @@ class Reduction:
     seconds: float
     started_ns: int
 
+    @property
+    def is_finished(self) -> bool:
+        """Return True if its best case was run again at the end, and failed."""
+        return self.status == "fixpoint"
+
 
 @dataclass(frozen=True)
 class ByCatch:

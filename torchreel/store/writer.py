@@ -65,6 +65,16 @@ class Writer:
         counted = statement.execution_options(preserve_rowcount=True)
         return self.connection.execute(counted).rowcount == 1
 
+    def put_over(self, table_name: str, **columns: object) -> None:
+        """Insert one row, in the place of the one with its key."""
+        table = self._table(table_name)
+        statement = self._insert(table).values(columns)
+        others = {
+            key: statement.excluded[key] for key in columns.keys() - table.primary_key.c.keys()
+        }
+        keys = list(table.primary_key)
+        self.connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others))
+
     def put_many(self, table_name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Insert rows, but those whose key is taken; a column that is left out is null."""
         if rows:
@@ -106,10 +116,13 @@ class Writer:
         return table
 
     def _insert_or_ignore(self, table: Table) -> Insert:
+        return self._insert(table).on_conflict_do_nothing()
+
+    def _insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
         match self.connection.dialect.name:
             case "sqlite":
-                return sqlite.insert(table).on_conflict_do_nothing()
+                return sqlite.insert(table)
             case "postgresql":
-                return postgresql.insert(table).on_conflict_do_nothing()
+                return postgresql.insert(table)
             case name:
                 raise UnsupportedError(f"A store can be SQLite or PostgreSQL, not {name}.")

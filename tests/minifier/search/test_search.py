@@ -40,9 +40,11 @@ from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.search.reproduction import repetitions
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.search.similar import is_alike
+from torchreel.minifier.storage.findings import keep_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature, crash_signature
 
 
@@ -332,6 +334,28 @@ def test_a_case_that_failed_by_luck_is_not_the_result() -> None:
     assert found.flaky is None
 
 
+def test_a_repeated_search_does_not_return_what_failed_by_luck(tmp_path: Path) -> None:
+    """The verdict of its first run is in the store, and is replaced there."""
+    oracle = Lucky()
+    with Store.open(tmp_path / "run.db", write=True, create=True) as store:
+        for _ in range(3):
+            found = Search(oracle, BUG, journal=journal_of(store)).run(long_chain())
+            assert sin_reaches_cos(found.case)
+            assert found.status == "fixpoint"
+
+
+def test_a_budget_spent_on_looking_back_does_not_give_what_failed_by_luck() -> None:
+    whole, rejected = Search(Lucky(), BUG).run(long_chain()), 0
+    for runs in range(whole.oracle_runs - 12, whole.oracle_runs):
+        oracle = Lucky()
+        found = Search(oracle, BUG, limits=Budget(runs=runs)).run(long_chain())
+        assert found.status == "budget"
+        rejected += max(oracle.seen.values()) > 30
+        if max(oracle.seen.values()) > 30:
+            assert sin_reaches_cos(found.case)
+    assert rejected
+
+
 @dataclass
 class Dice:
     """Fails in three runs of ten, by chance."""
@@ -372,6 +396,27 @@ def test_what_only_seems_to_fail_always_is_found_out_at_the_end() -> None:
     found = Search(oracle, BUG).run(long_chain())
     assert found.flaky is not None
     assert functions_of(found.case) == ["sin", "cos"]
+
+
+def test_how_often_it_failed_is_in_the_store(tmp_path: Path) -> None:
+    """It is not measured again, for it might seem to fail always."""
+    with Store.open(tmp_path / "run.db", write=True, create=True) as store:
+        oracle = Flaky((True,) * 3 + (True, False, False) * 1000)
+        first = Search(oracle, BUG, journal=journal_of(store)).run(long_chain())
+        second = Search(Flaky((True,)), BUG, journal=journal_of(store)).run(long_chain())
+    assert second.oracle_runs == 0
+    assert (second.flaky, second.case.digest) == (first.flaky, first.case.digest)
+
+
+@pytest.mark.parametrize("found", [[], {"failures": "3", "tries": 3}, {"failures": 4, "tries": 3}])
+def test_a_finding_that_says_nothing_confirms_nothing(tmp_path: Path, found: Json) -> None:
+    case = long_chain()
+    with Store.open(tmp_path / "run.db", write=True, create=True) as store:
+        keep_finding(store, "confirmation", case, BUG, "environment", found)
+        assert journal_of(store).confirmed(case) is None
+        journal_of(store).confirm(case, 3, 3)
+        assert journal_of(store).confirmed(case) == (3, 3)
+        assert StoreJournal(store, OTHER_BUG, "environment", None).confirmed(case) is None
 
 
 def test_a_case_that_fails_too_seldom_is_refused() -> None:

@@ -133,13 +133,20 @@ def confirm(judge: CachedOracle, start: ReproducedCase, best: AnyCase) -> Reprod
     """Return `start`; a flaky one with the best case, if the result fails only sometimes.
 
     The case of such a start is the result, to go on from with repetitions. None if it fails so
-    seldom that a run which saw it fail was luck.
+    seldom that a run which saw it fail was luck. What an earlier search saw is not run again.
     """
+    known = judge.journal.confirmed(best)
+    if known is not None:
+        return start if known[0] == known[1] else _at_rate(judge, best, *known)
     reports = _looks(judge, best)
-    if _all_fail(reports):
-        return start
-    found = _sampled(judge, best, reports)
-    return None if _failures(found) < _FAILURES else _repeating(judge, best, found)
+    if not _all_fail(reports):
+        reports = _sampled(judge, best, reports)
+        if _failures(reports) < _FAILURES:
+            return None
+        start = _repeating(judge, best, reports)
+    if all(report.verdict != "unjudged" for report in reports):
+        judge.journal.confirm(best, _failures(reports), len(reports))
+    return start
 
 
 def fails_every_time(judge: CachedOracle, case: AnyCase) -> bool:
@@ -191,6 +198,12 @@ def _repeating(
     failed = [report for report in reports if report.verdict == "same"]
     judge.keep(case, failed[0] if failed else OracleReport("same"))
     return ReproducedCase(judge.accepted(case), (failures, len(reports)))
+
+
+def _at_rate(judge: CachedOracle, case: AnyCase, failures: int, tries: int) -> ReproducedCase:
+    """Return the start that `_repeating` returned when the case failed so often."""
+    case = case.repeating(repetitions(failures / tries))
+    return ReproducedCase(judge.accepted(case), (failures, tries))
 
 
 def _failures(reports: Sequence[OracleReport]) -> int:

@@ -265,8 +265,11 @@ class Search:
             self._key = sort_key(self._best)
 
     def _confirm(self) -> None:
-        """Run the result again; if it fails only sometimes, go on with repetitions."""
-        if self._start.flaky is not None or self.judge.runs == 0:
+        """Run the result again; if it fails only sometimes, go on with repetitions.
+
+        An earlier search may have done so: how often it failed then is in the journal.
+        """
+        if self._start.flaky is not None:
             return
         self._best, self._key = self._simplest()
         self._champion = None
@@ -274,6 +277,8 @@ class Search:
         while start is None and self._best is not self._start.case:
             # It failed by luck: what was accepted before it is the result, and is not gone on from.
             self.judge.keep(self._best, OracleReport("none"))
+            # The start alone is known to fail, should the search end here.
+            self._best, self._key = self._start.case, sort_key(self._start.case)
             self._go_back(lambda case: fails_every_time(self.judge, case))
             start = confirm(self.judge, self._start, self._best)
         if start is not None and start is not self._start:

@@ -28,10 +28,12 @@ def best_case(store: Store, failure: Failure, imports: tuple[str, ...]) -> BestC
     reductions = queries.reductions(store, failure)
     if not reductions:
         return None
-    cases = {row.id: _case(store, row.best_case) for row in reductions}
-    best = min(reductions, key=lambda row: (cases[row.id].call_nodes, -row.id))
+    # The case of one that was stopped may have failed by luck: nobody ran it again.
+    rows = [row for row in reductions if row.is_finished] or reductions
+    cases = {row.id: _case(store, row.best_case) for row in rows}
+    best = min(rows, key=lambda row: (cases[row.id].call_nodes, -row.id))
     # A later reduction that was stopped has as many calls as the case that it began with.
-    like = [row for row in reductions if _is_like(cases[row.id], cases[best.id])]
+    like = [row for row in rows if _is_like(cases[row.id], cases[best.id])]
     best = min(like, key=lambda row: (sort_key(cases[row.id]), -row.id))
     before = _case(store, best.start_case).call_nodes
     case = cases[best.id].with_imports(imports)

@@ -1,4 +1,4 @@
-"""The journal of a search: verdicts, accepted cases, its progress, other failures.
+"""The journal of a search: verdicts, accepted cases, its progress, confirmations, other failures.
 
 `StoreJournal` keeps them in a store. A second run is free then, and an interrupted one goes on
 exactly where it stopped: the search is deterministic, and every verdict is found again.
@@ -18,6 +18,7 @@ from torchreel.errors import DamagedStore, StoreError
 from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.results.verdicts import OracleReport, Verdict
+from torchreel.minifier.storage.findings import keep_finding, latest_finding
 from torchreel.minifier.storage.stored_cases import read_case
 from torchreel.store import schema
 from torchreel.store.database import Store
@@ -41,7 +42,19 @@ class Journal(Protocol):
         """
 
     def keep(self, case: AnyCase, report: OracleReport) -> None:
-        """Keep a verdict; `case` is kept as a document when its verdict is `same` or `other`."""
+        """Keep a verdict in the place of an earlier one.
+
+        `case` is kept as a document when its verdict is `same` or `other`.
+        """
+
+    def confirmed(self, case: AnyCase) -> tuple[int, int] | None:
+        """Return how often the result of a search failed when it was run again, of how many runs.
+
+        None for a case that was not.
+        """
+
+    def confirm(self, case: AnyCase, failures: int, tries: int) -> None:
+        """Keep how often the result of a search failed when it was run again."""
 
     def begin(self, start: AnyCase) -> int | None:
         """Note that a search starts; return its number, where there is one."""
@@ -61,6 +74,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.verdicts: dict[str, OracleReport] = {}
         self.cases: dict[str, AnyCase] = {}
+        self.confirmations: dict[str, tuple[int, int]] = {}
 
     def verdict(self, case: AnyCase) -> OracleReport | None:
         """See `Journal`."""
@@ -74,6 +88,14 @@ class MemoryJournal:
         """See `Journal`."""
         self.verdicts[case.digest] = report
         self.cases[case.digest] = case
+
+    def confirmed(self, case: AnyCase) -> tuple[int, int] | None:
+        """See `Journal`."""
+        return self.confirmations.get(case.digest)
+
+    def confirm(self, case: AnyCase, failures: int, tries: int) -> None:
+        """See `Journal`."""
+        self.confirmations[case.digest] = failures, tries
 
     def begin(self, start: AnyCase) -> int | None:
         """See `Journal`."""
@@ -103,6 +125,7 @@ class StoreJournal:
         self, store: Store, signature: Signature, environment: str, failure_id: int | None
     ) -> None:
         self._store, self._failure = store, failure_id
+        self._signature = signature
         self._keys = _Keys(signature.digest, environment)
         self._reduction: int | None = None
         self._caught: dict[str, int] = {}
@@ -149,7 +172,7 @@ class StoreJournal:
         }
 
         def put(writer: Writer) -> None:
-            writer.put(
+            writer.put_over(
                 "verdicts",
                 case_digest=case.digest,
                 signature_digest=self._keys.signature,
@@ -163,6 +186,26 @@ class StoreJournal:
 
         if not self._write(put):
             self._memory.keep(case, report)
+
+    def confirmed(self, case: AnyCase) -> tuple[int, int] | None:
+        """See `Journal`."""
+        if (known := self._memory.confirmed(case)) is not None:
+            return known
+        keys = self._keys
+        match latest_finding(self._store, "confirmation", case, keys.environment, self._signature):
+            case {"failures": int(failures), "tries": int(tries)} if 0 < failures <= tries:
+                return failures, tries
+        return None  # a stranger's finding may be anything
+
+    def confirm(self, case: AnyCase, failures: int, tries: int) -> None:
+        """See `Journal`."""
+        found: dict[str, Json] = {"failures": failures, "tries": tries}
+        environment = self._keys.environment
+        try:
+            keep_finding(self._store, "confirmation", case, self._signature, environment, found)
+        except StoreError as error:
+            self.problem = str(error)
+            self._memory.confirm(case, failures, tries)
 
     def _document(self, writer: Writer, case: AnyCase) -> None:
         writer.put(

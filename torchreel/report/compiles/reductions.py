@@ -25,7 +25,9 @@ def reduced_case(store: Store, failure: Failure, command: str) -> ReducedCase | 
 
     `command` writes the case as a script and runs that.
     """
-    found = [_case(store, failure, row, command) for row in queries.reductions(store, failure)]
+    reductions = queries.reductions(store, failure)
+    rows = [row for row in reductions if row.is_finished] or reductions
+    found = [_case(store, failure, row, command) for row in rows]
     return min((case for case in found if case), key=lambda case: case.after, default=None)
 
 
