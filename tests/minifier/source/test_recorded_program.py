@@ -36,6 +36,18 @@ from torchreel.store.documents.jsontypes import parse_json
 from torchreel.store.failures.signature import Signature, wrong_result_signature
 
 TRUSTED = MinifyOptions(trust=True)
+ROOT = Path(__file__).parents[3]
+
+# A process that judges a program: what can be done once would be done in that of the tests.
+_JUDGED = """\
+from torchreel.minifier.cases.source_case import SourceCase
+from torchreel.minifier.oracle.child.program_runner import run
+from torchreel.minifier.oracle.protocol import Task
+from torchreel.store.failures.signature import Signature
+
+task = Task(SourceCase({text!r}, whole=True), Signature("exception", "dynamo"), 0.0, 0)
+print(run(task, lambda position: None).detail)
+"""
 
 # An operator of the program's own, which no bundle of a frame has.
 OPERATOR = """\
@@ -250,6 +262,41 @@ def test_a_whole_program_fails_only_where_it_compiles(
     found = judged(SECOND_CALL + "raise ValueError\n", "")
     assert (found.verdict, found.stage) == ("invalid", "eager")
     assert judged("import sys\nsys.exit(3)\n", "").verdict == "none"
+
+
+@pytest.mark.parametrize(
+    "once",
+    ["torch.set_num_interop_threads(1)", "multiprocessing.set_start_method('spawn')"],
+)
+def test_a_program_may_do_what_can_be_done_once(once: str) -> None:
+    """It runs twice: in eager mode and compiled."""
+    text = (
+        "import multiprocessing, torch\n"
+        f"{once}\n"
+        "def f(x):\n"
+        "    torch._dynamo.graph_break()\n"
+        "    return x\n"
+        "torch.compile(f, fullgraph=True, backend='eager')(torch.ones(2))\n"
+    )
+    worker = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + _JUDGED.format(text=text)
+    ended = subprocess.run(
+        [sys.executable, "-c", worker], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert "Unsupported: Call to `torch._dynamo.graph_break()`" in ended.stdout, ended.stderr
+
+
+def test_eager_mode_that_dies_rejects_a_program(judged: Callable[[str, str], ChildReport]) -> None:
+    kill = "import os, signal\nos.kill(os.getpid(), signal.{})\n"
+    died = judged(kill.format("SIGTRAP"), "")
+    assert (died.verdict, died.stage, died.detail) == (
+        "invalid",
+        "eager",
+        "eager mode died of SIGTRAP",
+    )
+    killed = judged(kill.format("SIGKILL"), "")
+    assert (killed.verdict, killed.killed) == ("unjudged", True)
+    ended = judged("import os\nos._exit(3)\n", "")
+    assert (ended.verdict, ended.detail) == ("unjudged", "eager mode exited 3")
 
 
 class Here:

@@ -2,17 +2,22 @@
 
 Lives here: the program as the module `__main__`, once in eager mode (what that rejects is no case)
 and once with `torch.compile` or `torch.export`; where something is to come out differently, both
-are compared. Not here: the comparison (`program_state`), processes and limits (`oracle.worker`),
-stages (`stages`). The signature is taken where the recorder takes it, as the exception leaves
-Dynamo or torch.export: above that, torch cuts tracebacks short, or adds to the message.
+are compared. A whole program that is not compared runs in eager mode in a fork: it may do what can
+be done once in a process (choose how processes start, set the number of threads). Not here: the
+comparison (`program_state`), processes and limits (`oracle.worker`), stages (`stages`). The
+signature is taken where the recorder takes it, as the exception leaves Dynamo or torch.export:
+above that, torch cuts tracebacks short, or adds to the message.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
+import os
 import random
+import signal
 import sys
+import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -39,9 +44,10 @@ from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.minifier.results.verdicts import Verdict
 from torchreel.recorder.event_log.failures import is_control_flow, is_soft
 from torchreel.recorder.probes import dynamo, export
+from torchreel.sandbox.processes import die_with_parent
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.raised import lineage
-from torchreel.store.failures.signature import Signature, from_exception
+from torchreel.store.failures.signature import Signature, from_exception, signal_name
 from torchreel.torch_compat.dynamo import forget_backends_of
 from torchreel.torch_compat.operators import dispatcher
 from torchreel.torch_compat.patching import patched
@@ -67,12 +73,12 @@ def run(task: Task, announce: Announce) -> ChildReport:
     runs = [ProgramRun(), ProgramRun(), ProgramRun()]
     if case.eager or case.observes:
         announce(Position("eager"))
-        with ErrorCatcher() as outcome, _eager_mode(case):
-            execute(codes[0], case.text, runs[0])
-            if case.observes:
-                execute(codes[0], case.text, runs[1])
-        if outcome.error is not None:
-            return ChildReport("invalid", None, _message(outcome.error), "eager")
+        if case.whole and not case.observes:
+            rejected = _rejected_in_fork(case, codes[0])
+        else:
+            rejected = _rejected(case, codes[0], runs[: 2 if case.observes else 1])
+        if rejected is not None:
+            return rejected
     announce(Position("joint" if case.exports else "dynamo"))
     stages = Stages(announce)
     points = EXPORT_POINTS if case.exports else DYNAMO_POINTS
@@ -95,6 +101,48 @@ def run(task: Task, announce: Announce) -> ChildReport:
     return ChildReport(
         "invalid", None, _message(outcome.error or ValueError()), "run", stages.reached
     )
+
+
+def _rejected(case: SourceCase, code: CodeType, runs: Sequence[ProgramRun]) -> ChildReport | None:
+    """Run a program in eager mode, once for each of `runs`; return the report if that raises."""
+    with ErrorCatcher() as outcome, _eager_mode(case):
+        for each in runs:
+            execute(code, case.text, each)
+    if outcome.error is None:
+        return None
+    return ChildReport("invalid", None, _message(outcome.error), "eager")
+
+
+def _rejected_in_fork(case: SourceCase, code: CodeType) -> ChildReport | None:
+    """Run a program once in eager mode, in a process of its own, as `_rejected` does."""
+    me = os.getpid()
+    with tempfile.TemporaryFile() as answer:  # a pipe could be held open by the program's processes
+        pid = os.fork()
+        if pid == 0:
+            try:
+                die_with_parent(me)
+                report = _rejected(case, code, [ProgramRun()])
+                if report is not None:
+                    answer.write(report.detail.encode("utf-8", "backslashreplace"))
+                    answer.flush()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(pid, 0)
+        answer.seek(0)
+        detail = answer.read().decode()
+    if detail:
+        return ChildReport("invalid", None, detail, "eager")
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        why = f"eager mode died of {signal_name(number)}"
+        if number == signal.SIGKILL:
+            return ChildReport("unjudged", None, why, "eager", killed=True)
+        return ChildReport("invalid", None, why, "eager")
+    if os.WEXITSTATUS(status):
+        why = f"eager mode exited {os.WEXITSTATUS(status)}"
+        return ChildReport("unjudged", None, why, "eager")
+    return None
 
 
 def _with_eager_numbers(
