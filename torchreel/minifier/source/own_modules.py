@@ -7,6 +7,8 @@ would change what a name means. Not here: reading the files (`recorded_program`)
 from __future__ import annotations
 
 import ast
+import builtins
+import symtable
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Read = Callable[[str], ast.Module | None]
@@ -20,7 +22,7 @@ def with_own_modules(program: ast.Module, read: Read) -> ast.Module:
     """Return the program with the statements of its modules in place of their imports."""
     program = _with_names(program, read)
     names = {**_imported(program), **dict.fromkeys(_bound(program.body), "")}
-    body = list(_Inlined(read, names).statements(program.body))
+    body = list(_Inlined(read, names, _builtins_read(program)).statements(program.body))
     futures = [node for node in body if _is_future(node)]
     first = dict.fromkeys(map(ast.unparse, futures))
     rest = [node for node in body if not _is_future(node)]
@@ -28,10 +30,14 @@ def with_own_modules(program: ast.Module, read: Read) -> ast.Module:
 
 
 class _Inlined:
-    """The modules that are in the text already, and the meaning of every name at its top level."""
+    """The modules that are in the text already, and the meaning of every name at its top level.
 
-    def __init__(self, read: Read, names: Mapping[str, str]) -> None:
+    A builtin has one as well, as soon as one of these modules reads it.
+    """
+
+    def __init__(self, read: Read, names: Mapping[str, str], builtins_read: set[str]) -> None:
         self._read, self._names = read, dict(names)
+        self._builtins = set(builtins_read)
         self._there: set[str] = set()
 
     def statements(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -47,6 +53,7 @@ class _Inlined:
         stay.
         """
         module = None if name == _FUTURE else self._read(name)
+        module = None if module is None else _Absolute(name).visit(module)
         if module is None or not self._takes(name, module, node):
             yield node
             return
@@ -62,9 +69,13 @@ class _Inlined:
         if name in self._there:
             return True
         imports = _imported(module)
-        bound = {**imports, **dict.fromkeys(_bound(_definitions(module)), f"{name}.")}
+        body = _definitions(module)
+        bound = {**imports, **dict.fromkeys(_bound(body), f"{name}.")}
         asked = {alias.name for alias in node.names}
-        if not asked <= bound.keys():
+        reads = _builtins_read(ast.Module(body, []))
+        if not asked <= bound.keys() or _is_relative(module):
+            return False
+        if reads & self._names.keys() or self._builtins & bound.keys():
             return False
         here = f"from {name} import "
         for one, text in bound.items():
@@ -72,7 +83,43 @@ class _Inlined:
             if known not in (text, f"{here}{one}"):
                 return False
         self._names |= bound
+        self._builtins |= reads
         return True
+
+
+class _Absolute(ast.NodeTransformer):
+    """Puts the names of modules in the place of the dots in a module's imports."""
+
+    def __init__(self, name: str) -> None:
+        self._parts = name.split(".")
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        """Return the import without dots; as it is where they lead out of all packages."""
+        parts = self._parts[: -node.level] if node.level else []
+        if not parts:
+            return node
+        return ast.ImportFrom(".".join([*parts, *filter(None, [node.module])]), node.names, 0)
+
+
+def _is_relative(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
+
+
+def _builtins_read(tree: ast.Module) -> set[str]:
+    """Return the builtins that a program or a module reads, by names that it does not bind."""
+    try:
+        waiting = [symtable.symtable(ast.unparse(tree), "module", "exec")]
+    except SyntaxError:  # it can be parsed, but not be run
+        return set(vars(builtins))
+    found: set[str] = set()
+    is_top = True
+    while waiting:
+        table = waiting.pop()
+        waiting += table.get_children()
+        names = (s for s in table.get_symbols() if s.is_referenced() and (is_top or s.is_global()))
+        found |= {symbol.get_name() for symbol in names}
+        is_top = False
+    return (found & vars(builtins).keys()) - _bound(tree.body) - _imported(tree).keys()
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
