@@ -60,6 +60,20 @@ def test_what_is_done_first_is_imported(signature: Signature, lines: list[str]) 
     assert body.count("import torch") == 1
 
 
+def test_an_annotated_global_is_one_in_both_runs() -> None:
+    """A function may not annotate a global name."""
+    program = (
+        "import torch\nx: torch.Tensor = torch.ones(3)\ny: int\n"
+        "if True:\n    z: int = 2\nclass A:\n    b: int = 1\nseen = z + 1\n"
+    )
+    case = SourceCase(program, observes="seen", whole=True)
+    for script in comparing_forms(case, []):
+        scope: dict[str, object] = {}
+        exec(compile(script.text, "script", "exec"), scope)
+        assert "b: int = 1" in script.text
+        assert scope["z"] == 2
+
+
 def test_comparing_forms_are_programs_of_ascii() -> None:
     forms: list[Script] = list(
         comparing_forms(SourceCase(PROGRAM.format(text="ß"), observes="result"), HEADER)

@@ -100,6 +100,8 @@ def _run_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     # A whole program may draw numbers where nothing says so: a new layer does, for its weights.
     if case.whole or _is_random(body):
         lines = [*ast.parse("torch.manual_seed(0)").body, *lines]
+    # An annotated name can't be global.
+    lines = [_WithoutAnnotations().visit(node) for node in lines]
     known = [name for node in body for name in _bound(node)]
     if known:
         lines = [ast.Global(list(dict.fromkeys(known))), *lines]
@@ -184,6 +186,28 @@ def _bound(node: ast.stmt) -> Iterator[str]:
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
             yield inner.id
+
+
+class _WithoutAnnotations(ast.NodeTransformer):
+    """Leaves out the annotations of variables outside of functions and classes."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        """Return the function as it is."""
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.stmt:
+        """Return the function as it is."""
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        """Return the class as it is."""
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        """Return a plain assignment; `pass` for a name without a value."""
+        if node.value is None:
+            return ast.Pass()
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
 
 
 class _Replaced(ast.NodeTransformer):
