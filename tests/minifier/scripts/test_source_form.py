@@ -60,6 +60,35 @@ def test_what_is_done_first_is_imported(signature: Signature, lines: list[str]) 
     assert body.count("import torch") == 1
 
 
+LATER = """\
+'''A text.'''
+from __future__ import annotations
+import sys
+sys.path.insert(0, "/opt/lib")
+import math
+import os.path as p
+from json import *
+def fn(x: Unknown):
+    return math.floor(x) + len(p.sep)
+seen = fn(2.5)
+"""
+
+
+@pytest.mark.parametrize("signature", [crash_signature("dynamo", "", 11), ERROR])
+def test_what_stands_before_an_import_stays_before_it(signature: Signature) -> None:
+    """And what has to be first is: what a script does itself comes after that."""
+    script = source_form(SourceCase(LATER, whole=True), signature, []).text
+    compile(script, "script", "exec")
+    assert script.index("sys.path") < script.index("import math")
+    assert script.index("__future__") < script.index("import sys")
+
+
+def test_later_imports_are_in_both_runs() -> None:
+    script = next(comparing_forms(SourceCase(LATER, observes="seen", whole=True), [])).text
+    exec(compile(script, "script", "exec"), {})
+    assert script.index("sys.path") < script.index("import math")
+
+
 def test_an_annotated_global_is_one_in_both_runs() -> None:
     """A function may not annotate a global name."""
     program = (

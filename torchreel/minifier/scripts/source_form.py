@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from torchreel.escaping.python import ascii_strings
 from torchreel.minifier.cases.last_call import wrapped
@@ -22,7 +23,9 @@ def source_form(case: SourceCase, signature: Signature, header: Sequence[str]) -
     first = ast.parse("\n".join(precautions(signature))).body
     imports = ast.parse("\n".join(_imports(signature))).body
     heads, rest = _parts(case)
-    return _script("source", header, [*imports, *heads], [*first, *rest])
+    futures = [node for node in heads if _is_future(node)]
+    others = [node for node in heads if not _is_future(node)]
+    return _script("source", header, [*futures, *imports, *others], [*first, *rest])
 
 
 def _imports(signature: Signature) -> Iterator[str]:
@@ -43,7 +46,7 @@ def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]
         names = _own_names(rest)
         for how in _COMPARISONS:
             end = _Renamed(names).visit(ast.parse(how))
-            yield _script(form, header, heads, [*body, *end.body])
+            yield _script(form, header, _with_torch(heads), [*body, *end.body])
 
 
 def _script(
@@ -67,10 +70,36 @@ _COMPARISONS = (
 
 
 def _parts(case: SourceCase) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """Return the imports, and the rest."""
+    """Return the imports with which a program begins, and the rest.
+
+    What stands before a later import may be needed for it. One of all names can't be in a function.
+    """
     body = copy.deepcopy(case.tree.body)
-    heads: list[ast.stmt] = [n for n in body if isinstance(n, (ast.Import, ast.ImportFrom))]
+    begins = list(takewhile(lambda node: _is_import(node) or _is_text(node), body))
+    heads = [n for n in body if (_is_import(n) and n in begins) or _is_of_all_names(n)]
     return heads, [node for node in body if node not in heads]
+
+
+def _with_torch(heads: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+    """Return the imports, with that of torch, which both runs need: it may come later."""
+    names = {name for node in heads for name in _bound(node)}
+    return heads if "torch" in names else [*heads, *ast.parse("import torch").body]
+
+
+def _is_import(node: ast.stmt) -> bool:
+    return isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _is_of_all_names(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
 
 
 def _called_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -186,6 +215,8 @@ def _bound(node: ast.stmt) -> Iterator[str]:
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
             yield inner.id
+        elif isinstance(inner, ast.alias) and inner.name != "*":
+            yield inner.asname or inner.name.partition(".")[0]
 
 
 class _WithoutAnnotations(ast.NodeTransformer):
