@@ -25,6 +25,7 @@ from torchreel.minifier.explain.asking import explain
 from torchreel.minifier.initial_cases.problems import Problem, Starts, problem_of
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.command_oracle import CommandOracle
+from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
 from torchreel.minifier.results.reductions import (
     Listener,
@@ -34,6 +35,7 @@ from torchreel.minifier.results.reductions import (
 )
 from torchreel.minifier.scripts.script import candidate_script
 from torchreel.minifier.search.failure_search import reduce_failure
+from torchreel.minifier.search.spending import LimitedOracle, Spending
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
 
@@ -58,8 +60,9 @@ def minify(
     is given stays open: one warm worker then serves several reductions.
 
     Raises `UnsupportedError` for a failure without a graph, `NotReproduced`, `FlakyFailure` and
-    `TrivialResult` as `Search.run` does. A budget that ran out and an interrupt are no exceptions
-    here: see `MinifyResult.status`. With a predicate or a command in the options no failure is
+    `TrivialResult` as `Search.run` does, and `BudgetSpent` where the budget ran out before the
+    failure was seen. One that ran out later and an interrupt are no exceptions here: see
+    `MinifyResult.status`. With a predicate or a command in the options no failure is
     needed either: the compile (the latest, if none is given) is reduced as long as that holds.
     """
     problem = problem_of(store, compile, options, listener, accuracy=accuracy)
@@ -67,15 +70,16 @@ def minify(
         then = "looking for a wrong result" if accuracy else "running the failing case twice"
         listener.on_step(beginning(f"starting a worker and {then}"))
     with open_oracle(oracle, problem.signature, problem.options, problem.accelerator) as worker:
+        spending = Spending(problem.options.limits)
         try:
-            found = _reduced(store, problem, worker, listener, problem.find_starts)
+            found = _reduced(store, problem, worker, spending, listener, problem.find_starts)
         except (MinifyError, UnsupportedError, UntrustedError) as error:
             if isinstance(error, (BudgetSpent, FlakyFailure, TrivialResult)):
                 raise
             otherwise = problem.starts_otherwise(error)
             if listener is not None:
                 listener.on_step(looking(_OTHERWISE))
-            found = _reduced(store, problem, worker, listener, otherwise)
+            found = _reduced(store, problem, worker, spending, listener, otherwise)
         return _with_explanation(store, worker, problem, found)
 
 
@@ -83,12 +87,13 @@ def _reduced(
     store: Store,
     problem: Problem,
     worker: WorkerOracle,
+    spending: Spending,
     listener: Listener | None,
-    find_starts: Callable[[WorkerOracle], Starts],
+    find_starts: Callable[[Oracle], Starts],
 ) -> MinifyResult:
-    starts, failure = find_starts(worker)
+    starts, failure = find_starts(LimitedOracle(worker, spending))
     with _judge_for(problem, worker) as judge:
-        return reduce_failure(store, judge, starts, failure, problem.options.limits, listener)
+        return reduce_failure(store, judge, starts, failure, spending, listener)
 
 
 def _judge_for(

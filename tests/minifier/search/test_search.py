@@ -40,6 +40,7 @@ from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.search.reproduction import repetitions
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.search.similar import is_alike
+from torchreel.minifier.search.spending import LimitedOracle, Spending
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries
@@ -245,6 +246,21 @@ def test_a_spent_budget_gives_the_best_so_far() -> None:
     assert found.oracle_runs == 9
     assert 2 < found.after_call_nodes < 20
     assert isinstance(found.error(), BudgetSpent)
+
+
+def test_all_searches_for_one_failure_share_a_budget() -> None:
+    """The first finds that no start fails; what it ran is not left for the second."""
+    spending, oracle = Spending(Budget(runs=30)), Predicate(sin_reaches_cos)
+    LimitedOracle(oracle, spending).judge(long_chain())
+    with pytest.raises(NotReproduced):
+        Search(oracle, BUG, limits=spending).run(chain(["relu"]))
+    found = Search(oracle, BUG, limits=spending).run(long_chain())
+    assert found.status == "budget"
+    assert len(oracle.seen) == 30
+    assert found.oracle_runs < 20
+    with pytest.raises(BudgetSpent, match="30 oracle runs"):
+        LimitedOracle(oracle, spending).judge(long_chain())
+    assert len(oracle.seen) == 30
 
 
 def test_an_interrupt_gives_the_best_so_far() -> None:

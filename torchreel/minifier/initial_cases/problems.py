@@ -37,7 +37,7 @@ from torchreel.minifier.initial_cases.interestingness import (
     options_to_repeat,
 )
 from torchreel.minifier.options import MinifyOptions, RunLimits
-from torchreel.minifier.oracle.worker_oracle import WorkerOracle
+from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.results.reductions import Listener
 from torchreel.minifier.scripts.settings import is_code
 from torchreel.minifier.source.recorded_program import recorded_program
@@ -68,7 +68,7 @@ class Problem:
     signature: Signature
     options: MinifyOptions
     """The user's, completed by what the failure says."""
-    find_starts: Callable[[WorkerOracle], Starts]
+    find_starts: Callable[[Oracle], Starts]
     """Gives the starts; runs cases where no failure is known yet."""
     accelerator: Mapping[str, Json] | None = None
     """The GPUs of the recorded machine, where it had some."""
@@ -81,7 +81,7 @@ class Problem:
         """Return True if a command of the user's judges the cases."""
         return self.signature.failure_class == "script"
 
-    def starts_otherwise(self, error: TorchreelError) -> Callable[[WorkerOracle], Starts]:
+    def starts_otherwise(self, error: TorchreelError) -> Callable[[Oracle], Starts]:
         """Return the way to the program itself, after a reduction could not start for `error`.
 
         Raises that where there is no such way, with the reason.
@@ -92,7 +92,7 @@ class Problem:
             starts = self.otherwise()
         except UnsupportedError as more:
             raise _with_reason(error, more) from error
-        return lambda worker: starts
+        return lambda oracle: starts
 
 
 def problem_of(
@@ -136,16 +136,16 @@ def wrong_result_problem(
             "program is recorded first, with 'torchreel record --frames all -- python program.py'."
         )
 
-    def find(worker: WorkerOracle) -> Starts:
+    def find(oracle: Oracle) -> Starts:
         try:
             case, failure = find_difference(
-                store, compile, options.imports, worker, options.comparator, listener
+                store, compile, options.imports, oracle, options.comparator, listener
             )
         except (NotReproduced, UnsupportedError, UntrustedError) as error:
-            return find_frame(error, worker)
+            return find_frame(error, oracle)
         return [case], failure
 
-    def find_frame(error: TorchreelError, worker: WorkerOracle) -> Starts:
+    def find_frame(error: TorchreelError, oracle: Oracle) -> Starts:
         if isinstance(error, (ForbiddenError, UntrustedError)) and not options.trust:
             raise error
         if not options.trust:
@@ -154,7 +154,7 @@ def wrong_result_problem(
                 "compared: record with --frames all, and add --trust, which runs the frames."
             ) from error
         try:
-            return find_in_code(store, compile, options, worker, listener)
+            return find_in_code(store, compile, options, oracle, listener)
         except (NotReproduced, UnsupportedError) as other:
             raise type(other)(f"{error}\n{other}") from other
 
@@ -165,7 +165,7 @@ def find_in_code(
     store: Store,
     compile: Compile | None,
     options: MinifyOptions,
-    worker: WorkerOracle,
+    oracle: Oracle,
     listener: Listener | None,
 ) -> Starts:
     """Return the frame that Dynamo traces wrongly, else the program that does something else.
@@ -173,10 +173,10 @@ def find_in_code(
     Raises NotReproduced, or UnsupportedError, where neither does.
     """
     try:
-        case, failure = find_in_frames(store, compile, options, worker, listener)
+        case, failure = find_in_frames(store, compile, options, oracle, listener)
     except (NotReproduced, UnsupportedError) as error:
         try:
-            case, failure = find_in_program(store, compile, options, worker, listener)
+            case, failure = find_in_program(store, compile, options, oracle, listener)
         except (NotReproduced, UnsupportedError) as other:
             raise type(other)(f"{error}\n{other}") from other
     return [case], failure
@@ -188,7 +188,7 @@ def other_failure_problem(store: Store, number: int, options: MinifyOptions) -> 
     wanted = found.row.signature
     failure = add_failure(store, found.owner, wanted, "met while another failure was reduced")
     start = found.case.with_imports(options.imports)
-    return Problem(wanted, options, lambda worker: ([start], failure))
+    return Problem(wanted, options, lambda oracle: ([start], failure))
 
 
 def interestingness_problem(
@@ -197,7 +197,7 @@ def interestingness_problem(
     """Reduce a compile for which a predicate or a command holds."""
     wanted = failure.signature
     starts = interestingness_cases(store, compile, wanted, options.imports)
-    return Problem(wanted, options, lambda worker: (starts, failure))
+    return Problem(wanted, options, lambda oracle: (starts, failure))
 
 
 def recorded_problem(
@@ -210,8 +210,8 @@ def recorded_problem(
     """Reduce the failure of a compile; a frame that left something wrong is looked for again."""
     if failure.failure_class == "wrong_result" and failure.stage in NEEDS_FRAME:
 
-        def find(worker: WorkerOracle) -> Starts:
-            return find_in_code(store, compile, options, worker, listener)
+        def find(oracle: Oracle) -> Starts:
+            return find_in_code(store, compile, options, oracle, listener)
 
         return Problem(failure.signature, options, find)
 
@@ -235,10 +235,10 @@ def recorded_problem(
 
 def _starts_of(
     store: Store, compile: Compile, failure: Failure, options: MinifyOptions
-) -> tuple[Callable[[WorkerOracle], Starts], Starts | None]:
+) -> tuple[Callable[[Oracle], Starts], Starts | None]:
     """Return the way to what was recorded of a failure, and that again if its backend is code.
 
-    Raises what is in that way; with trust only once a worker asks, because there is another way.
+    Raises what is in that way; with trust only once an oracle asks, because there is another way.
     """
     try:
         starts = starting_cases(store, compile, failure, options)
@@ -247,7 +247,7 @@ def _starts_of(
             raise
         known = error
 
-        def refuse(worker: WorkerOracle) -> Starts:
+        def refuse(oracle: Oracle) -> Starts:
             raise known
 
         return refuse, None
@@ -257,18 +257,18 @@ def _starts_of(
             f"The backend {own[0].backend!r:.80} is code of the program: add --trust to run it, or "
             "name the module that defines it with --import MODULE."
         )
-    return lambda worker: (starts, failure), (starts, failure) if own else None
+    return lambda oracle: (starts, failure), (starts, failure) if own else None
 
 
 def _program_first(
     program: Callable[[], Starts], recorded: Starts
-) -> tuple[Callable[[WorkerOracle], Starts], Callable[[], Starts]]:
+) -> tuple[Callable[[Oracle], Starts], Callable[[], Starts]]:
     """Return the way to the program, and the way to the graph where that does not show the failure.
 
     The graph alone has no backend that a script could name.
     """
 
-    def find(worker: WorkerOracle) -> Starts:
+    def find(oracle: Oracle) -> Starts:
         try:
             return program()
         except UnsupportedError:

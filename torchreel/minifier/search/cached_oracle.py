@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from torchreel.errors import BudgetSpent
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.protocol import AnyCase, Key
 from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.interface import Ahead, Oracle, ParallelOracle
 from torchreel.minifier.results.reductions import OtherFailure
 from torchreel.minifier.results.verdicts import OracleReport
+from torchreel.minifier.search.spending import Spending
 from torchreel.minifier.storage.journal import Journal
 from torchreel.store.failures.signature import Signature
 
@@ -33,8 +33,9 @@ def _nothing() -> Iterator[AnyCase]:
 class CachedOracle:
     """Verdicts on cases, each computed once."""
 
-    def __init__(self, oracle: Oracle, journal: Journal, limits: Budget) -> None:
-        self._oracle, self.journal, self._limits = oracle, journal, limits
+    def __init__(self, oracle: Oracle, journal: Journal, limits: Budget | Spending) -> None:
+        self._oracle, self.journal = oracle, journal
+        self._spending = limits if isinstance(limits, Spending) else Spending(limits)
         self._began = time.monotonic()
         self._seen: dict[str, OracleReport] = {}
         self._failed: dict[str, AnyCase] = {}  # the last ones, with fresh descriptions
@@ -132,14 +133,8 @@ class CachedOracle:
 
     def count(self) -> None:
         """Count a run that is about to be made.  Raises `BudgetSpent`."""
-        self._refuse_beyond_limits()
+        self._spending.count()
         self.runs += 1
-
-    def _refuse_beyond_limits(self) -> None:
-        if self._limits.runs is not None and self.runs >= self._limits.runs:
-            raise BudgetSpent(f"The limit of {self._limits.runs} oracle runs is reached.")
-        if self._limits.seconds is not None and self.seconds >= self._limits.seconds:
-            raise BudgetSpent(f"The limit of {self._limits.seconds:g} s is reached.")
 
     def keep(self, case: AnyCase, report: OracleReport) -> None:
         """Remember a verdict: in the journal if it would be the same tomorrow."""

@@ -27,6 +27,7 @@ from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.search.partitions import is_worth, part_of
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.search.similar import below_dynamo, is_alike
+from torchreel.minifier.search.spending import Spending
 from torchreel.minifier.storage.findings import keep_finding, latest_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store.database import Store
@@ -34,21 +35,21 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
 from torchreel.store.records import Failure
 
-_NO_LIMITS = Budget()
-
 
 def reduce_failure(
     store: Store,
     oracle: WorkerOracle | CommandOracle,
     starts: Sequence[AnyCase],
     failure: Failure,
-    limits: Budget = _NO_LIMITS,
+    spending: Spending | None = None,
     listener: Listener | None = None,
 ) -> MinifyResult:
     """Search from the first of the cases that fails with the signature, or with one like it.
 
-    Raises as `Search.run` does.
+    All of that is within one budget. Raises as `Search.run` does.
     """
+
+    limits = spending or Spending(Budget())
 
     def search(wanted: Signature) -> Search:
         oracle.look_for(wanted)

@@ -48,6 +48,7 @@ from torchreel.minifier.search.reproduction import (
     reproduce,
 )
 from torchreel.minifier.search.samples import Samples
+from torchreel.minifier.search.spending import Spending
 from torchreel.minifier.storage.journal import Journal, MemoryJournal
 from torchreel.store.failures.signature import Signature
 
@@ -71,7 +72,7 @@ class Search:
         signature: Signature,
         *,
         journal: Journal | None = None,
-        limits: Budget = _NO_LIMITS,
+        limits: Budget | Spending = _NO_LIMITS,
         listener: Listener | None = None,
         phases: Sequence[Sequence[Tier]] = PHASES,
     ) -> None:
