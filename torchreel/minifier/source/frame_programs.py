@@ -42,15 +42,21 @@ def programs(store: Store, compile: Compile, options: MinifyOptions) -> list[Sou
             "imports": list(options.imports),
             "directory": os.getcwd(),
         }
-        ended = subprocess.run(
-            [sys.executable, "-m", child.__name__],
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-            env=_environment(),
-        )
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", child.__name__],
+                input=json.dumps(request),
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",  # what a program of a stranger's prints
+                timeout=_SECONDS,
+                check=False,
+                env=_environment(),
+            )
+        except subprocess.TimeoutExpired:
+            raise UnsupportedError(
+                f"The frame of compile {compile.place} was not loaded within {_SECONDS:g} s."
+            ) from None
         if not (place / "answer").exists():
             raise MinifyError(
                 f"The frame of compile {compile.place} could not be loaded. Its process said:\n"
