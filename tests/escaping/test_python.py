@@ -109,3 +109,17 @@ def test_strings_with_values_in_them_become_ascii() -> None:
     found = ascii_strings(source)
     assert found == "print(f'gr\\xf6\\xdfe {x!r:>4} \\u3164', b'a', 'plain')\n"
     assert ast.dump(ast.parse(found)) == ast.dump(ast.parse(source))
+
+
+def test_a_program_stays_one_where_an_expression_in_a_string_has_letters() -> None:
+    source = """x = f"bad {d['größe']} größe"\ny = 'ß'\n"""
+    found = ascii_strings(source)
+    assert ast.dump(ast.parse(found)) == ast.dump(ast.parse(source))
+    assert found.endswith("y = '\\xdf'\n")
+
+
+@pytest.mark.parametrize("hidden", ["\u202e", "\u3164", "\u200b", "\ufe0f"])
+def test_what_nobody_sees_is_spelled_there_too(hidden: str) -> None:
+    """Where that is no program, it is refused as one."""
+    found = ascii_strings(f"""x = f"bad {{d['größe{hidden}']}}"\n""")
+    assert hidden not in found

@@ -6,6 +6,7 @@ which functions a program may call (`minifier.scripts.validation`). Called by th
 
 from __future__ import annotations
 
+import ast
 import io
 import keyword
 import re
@@ -13,7 +14,7 @@ import textwrap
 import tokenize
 
 from torchreel.errors import UnsupportedError
-from torchreel.escaping.characters import visible
+from torchreel.escaping.characters import is_visible, visible
 
 _WIDTH = 96
 # A comment in the first two lines may say how the file is encoded (PEP 263), and then a harmless
@@ -63,16 +64,26 @@ def ascii_strings(source: str) -> str:
     """Return a program with all its string literals in ASCII; the rest of it stays.
 
     The source is what `ast.unparse` wrote: it has no raw strings and no odd backslashes. The names
-    are not looked at.
+    are not looked at. Before Python 3.12, an expression in an f-string can't hold an escape: there
+    a literal stays as it is, if all of it is visible.
     """
     lines = list(io.StringIO(source))
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     for token in reversed([t for t in tokens if _is_text(t) and not t.string.isascii()]):
         (first, begin), (last, end) = token.start, token.end
         text = "".join(c if c.isascii() else ascii(c)[1:-1] for c in token.string)
+        if token.type == tokenize.STRING and not _means_the_same(text, token.string):
+            text = token.string if is_visible(token.string) else text
         before, after = lines[first - 1][:begin], lines[last - 1][end:]
         lines[first - 1 : last] = [before + text + after]
     return "".join(lines)
+
+
+def _means_the_same(literal: str, other: str) -> bool:
+    try:
+        return ast.dump(ast.parse(literal)) == ast.dump(ast.parse(other))
+    except (SyntaxError, ValueError):
+        return False
 
 
 def _is_text(token: tokenize.TokenInfo) -> bool:

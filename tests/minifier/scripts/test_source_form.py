@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 
 import pytest
 
@@ -32,6 +33,15 @@ def test_a_program_is_the_same_with_its_strings_in_ascii() -> None:
         script = source_form(SourceCase(program), ERROR, HEADER).text
         assert script.isascii()
         assert ast.dump(ast.parse(script)) == ast.dump(ast.parse(program))
+
+
+def test_an_expression_in_a_string_may_hold_visible_letters() -> None:
+    program = PROGRAM.format(text="") + """raise ValueError(f"bad {NAME['größe']}")\n"""
+    script = source_form(SourceCase(program, whole=True), ERROR, HEADER).text
+    assert ast.dump(ast.parse(script)) == ast.dump(ast.parse(program))
+    if sys.version_info < (3, 12):
+        with pytest.raises(UnsupportedError):
+            source_form(SourceCase(program.replace("ö", "\u202e"), whole=True), ERROR, HEADER)
 
 
 @pytest.mark.parametrize("name", ["x\u3164", "x\ufe0f", "x\u0300\u0300\u0300\u0300\u0300"])

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
+from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import ascii_strings
 from torchreel.minifier.cases.last_call import wrapped
 from torchreel.minifier.cases.source_case import ARGUMENTS, RANDOM, RESULT, SourceCase
@@ -57,7 +58,10 @@ def _script(
     Raises `UnsupportedError` for one with characters that nobody sees.
     """
     program = ast.fix_missing_locations(ast.Module([*heads, *body], []))
-    lines = [*map(ast.unparse, heads), "", *_laid_out(body)]
+    try:
+        lines = [*map(ast.unparse, heads), "", *_laid_out(body)]
+    except ValueError as error:  # before Python 3.12: a backslash in an f-string's expression
+        raise UnsupportedError(f"the program can't be written ({error})") from error
     code = ascii_strings("\n".join(lines) + "\n")
     text = "\n".join([*comments(header), "", code])
     return Script(form, check_program(text, program))

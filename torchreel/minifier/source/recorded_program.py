@@ -38,7 +38,7 @@ def recorded_program(store: Store, compile: Compile, options: MinifyOptions) -> 
     Raises `UnsupportedError` where it is not to be had.
     """
     tree = _parsed(store, compile)
-    with _not_too_deep():
+    with _writable():
         texts = (_text(_spliced(_without_try(tree))), _text(tree))
     return [SourceCase(t, options.imports, whole=True) for t in dict.fromkeys(texts)]
 
@@ -50,18 +50,20 @@ def observed_program(store: Store, compile: Compile, options: MinifyOptions) -> 
     `UnsupportedError` where it is not to be had.
     """
     tree = _parsed(store, compile)
-    with _not_too_deep():
+    with _writable():
         texts = [_text(_Named().visit(_spliced(one))) for one in (_without_try(tree), tree)]
     cases = (SourceCase(t, options.imports, whole=True, observes=ANYTHING) for t in texts)
     return list(dict.fromkeys(cases))
 
 
 @contextmanager
-def _not_too_deep() -> Iterator[None]:
+def _writable() -> Iterator[None]:
     try:
         yield
     except RecursionError:
         raise UnsupportedError("the program is nested too deep") from None
+    except ValueError as error:  # before Python 3.12: a backslash in an f-string's expression
+        raise UnsupportedError(f"the program can't be written ({error})") from error
 
 
 def _parsed(store: Store, compile: Compile) -> ast.Module:
@@ -73,7 +75,7 @@ def _parsed(store: Store, compile: Compile) -> ast.Module:
         module = path.parent.joinpath(*name.split(".")).with_suffix(".py")
         return _file(module, recording) if module.is_file() else None
 
-    with _not_too_deep():
+    with _writable():
         tree = with_own_modules(program, beside)
     return _with_arguments(tree, [path.name, *arguments]) if arguments else tree
 
