@@ -12,7 +12,7 @@ from torchreel.minifier.passes.base import Pass
 from torchreel.minifier.source.passes import PHASES
 from torchreel.minifier.source.passes.arguments import Arguments, Parameters
 from torchreel.minifier.source.passes.blocks import Blocks, Ranges
-from torchreel.minifier.source.passes.classes import Flatten, MergeInstances
+from torchreel.minifier.source.passes.classes import Flatten, MergeInstances, MergeValues
 from torchreel.minifier.source.passes.inline import InlineFunctions, InlineVariables
 from torchreel.minifier.source.passes.numbers import Numbers
 from torchreel.minifier.source.passes.operands import HoistOperands, OwnCalls
@@ -64,9 +64,11 @@ first.norm = nn.LayerNorm(16)
 second = Layer()
 second.norm = nn.LayerNorm(16)
 n = 16
+low = torch.ones(16)
+high = torch.ones(16)
 
 def fn(x, y):
-    z = first(other.forward(x))
+    z = first(other.forward(x + low * high))
     try:
         z = second(z)
     finally:
@@ -393,6 +395,21 @@ def test_one_object_stands_for_two() -> None:
     """Of the same class."""
     (found,) = [text for text in candidates(MergeInstances(), PROGRAM) if "second" not in text]
     assert found.count("first(") == 2
+    (found,) = candidates(MergeValues(), PROGRAM)
+    assert "low * low" in found
+
+
+def test_merging_is_proposed_for_two_others_of_a_kind() -> None:
+    """For each of all others, a program of many values would have as many edits as pairs."""
+    names = [f"x_{i}" for i in range(60)]
+    made = "".join(f"{name} = torch.ones(3)\n" for name in names)
+    text = f"import torch\n{made}torch.compile(f)({', '.join(names)})\n"
+    assert not MergeInstances().edits(SourceCase(text))
+    assert len(MergeValues().edits(SourceCase(text))) == 59 + 58
+    text = text.replace("import torch\n", "import torch\nclass A:\n    pass\n")
+    text = text.replace("torch.ones(3)", "A()")
+    assert len(MergeInstances().edits(SourceCase(text))) == 59 + 58
+    assert not MergeValues().edits(SourceCase(text))
 
 
 def test_equal_numbers_change_together() -> None:

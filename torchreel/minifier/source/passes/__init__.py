@@ -3,7 +3,7 @@
 from torchreel.minifier.passes import Tier
 from torchreel.minifier.source.passes.arguments import Arguments, Parameters
 from torchreel.minifier.source.passes.blocks import Blocks, Ranges
-from torchreel.minifier.source.passes.classes import Flatten, MergeInstances
+from torchreel.minifier.source.passes.classes import Flatten, MergeInstances, MergeValues
 from torchreel.minifier.source.passes.inline import InlineFunctions, InlineVariables
 from torchreel.minifier.source.passes.numbers import Numbers, SingleNumbers
 from torchreel.minifier.source.passes.operands import ConstantOperands, HoistOperands, OwnCalls
@@ -24,7 +24,7 @@ PHASES: tuple[tuple[Tier, ...], ...] = (
     (
         (Unused(), MergeInstances(), Ranges(), OwnCalls()),
         (Statements(), Blocks(), Values()),
-        (Flatten(), InlineFunctions(), Parameters()),
+        (Flatten(), MergeValues(), InlineFunctions(), Parameters()),
         (HoistOperands(), Arguments(), InlineVariables()),
         (AttributeAssignments(), ConstantOperands()),
     ),

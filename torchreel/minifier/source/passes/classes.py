@@ -31,17 +31,45 @@ class MergeInstances(SourcePass):
     together = True
 
     def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
-        """Propose to replace each by the first of its class, then by the others before it."""
-        found = instances(parsed(case.text))
-        pairs = [
-            [other for other, its_kind in found[:position] if its_kind == kind]
-            for position, (_, kind) in enumerate(found)
-        ]
-        names = [name for name, _ in found]
-        first = [One(name, pair[0]) for name, pair in zip(names, pairs, strict=True) if pair]
-        others = [One(name, other) for name, pair in zip(names, pairs, strict=True)
-                  for other in pair[1:]]  # fmt: skip
-        return [*first, *others]
+        """Propose to replace each by the first of its class, then by the last one before it."""
+        module = parsed(case.text)
+        own = _classes(module)
+        return _merges([found for found in instances(module) if found[1] in own])
+
+
+class MergeValues(SourcePass):
+    """Let the result of one call stand for that of another of the same function.
+
+    Large programs have many (`torch.ones(3)`), most of which go with their statements.
+    """
+
+    name = "merge values"
+    together = True
+
+    def edits(self, case: SourceCase) -> Sequence[SourceEdit]:
+        """Propose, for each, what `MergeInstances` does."""
+        module = parsed(case.text)
+        own = _classes(module)
+        return _merges([found for found in instances(module) if found[1] not in own])
+
+
+def _classes(module: cst.Module) -> set[str]:
+    return {node.name.value for node in module.body if isinstance(node, cst.ClassDef)}
+
+
+def _merges(found: Sequence[tuple[str, str]]) -> list[SourceEdit]:
+    """Return the edits that replace each name by the first of its kind, then by the last before."""
+    firsts: list[SourceEdit] = []
+    lasts: list[SourceEdit] = []
+    first: dict[str, str] = {}
+    last: dict[str, str] = {}
+    for name, kind in found:
+        if kind in first:
+            firsts.append(One(name, first[kind]))
+            lasts += [One(name, last[kind])] if last[kind] != first[kind] else []
+        first.setdefault(kind, name)
+        last[kind] = name
+    return [*firsts, *lasts]
 
 
 @dataclass(frozen=True)
