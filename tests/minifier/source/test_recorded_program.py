@@ -150,6 +150,18 @@ def test_a_program_is_taken_without_what_keeps_its_failure_in(failed: Path) -> N
         assert SourceCase.from_json(parse_json(case.to_bytes())) == case
 
 
+def test_a_body_that_only_a_function_may_have_stays_in_it(tmp_path: Path) -> None:
+    text = OPERATOR.replace(
+        "def main():\n",
+        "def main():\n    n = 0\n    def count():\n        nonlocal n\n    count()\n",
+    )
+    with Store.open(recorded(tmp_path, text)) as store:
+        compile = queries.latest_failing(store)
+        assert compile is not None
+        texts = [case.text for case in recorded_program(store, compile, TRUSTED)]
+    assert all("def main():" in text for text in texts)
+
+
 def test_what_a_program_shows_and_checks_has_names(stale: Path) -> None:
     with Store.open(stale) as store:
         compile = queries.compiles(store, 1)[0]

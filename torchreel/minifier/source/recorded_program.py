@@ -180,9 +180,12 @@ def _spliced(tree: ast.Module) -> ast.Module:
     return ast.Module(body, [])
 
 
+_OF_FUNCTIONS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
+
+
 def _is_spliced(node: ast.FunctionDef) -> bool:
     inner = [found for item in node.body for found in ast.walk(item)]
-    stays = any(isinstance(found, (ast.Return, ast.Yield, ast.Global)) for found in inner)
+    stays = any(isinstance(found, _OF_FUNCTIONS) for found in inner)
     return node.name == "main" and not stays and not ast.unparse(node.args)
 
 
