@@ -9,6 +9,7 @@ import pytest
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.passes.base import Pass
+from torchreel.minifier.source.liveness import without_dead
 from torchreel.minifier.source.passes import PHASES
 from torchreel.minifier.source.passes.arguments import Arguments, Parameters
 from torchreel.minifier.source.passes.blocks import Blocks, Ranges
@@ -220,6 +221,13 @@ def test_one_block_stands_for_a_compound_statement(text: str, expected: list[str
     last = "torch.compile(f)(1)\n"
     found = candidates(Blocks(), f"import torch\n{names}{text}\n{last}")
     assert found == [f"import torch\n{names}{block}\n{last}" for block in expected]
+
+
+def test_the_metaclass_of_a_class_is_reached() -> None:
+    text = "class Meta(type):\n    pass\nclass A(metaclass=Meta):\n    pass\n"
+    text += "class B:\n    pass\nprint(A)\n"
+    assert "class Meta" in without_dead(text)
+    assert "class B" not in without_dead(text)
 
 
 def only_body(texts: list[str]) -> list[str]:

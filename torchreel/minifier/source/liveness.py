@@ -73,7 +73,8 @@ def _pieces(item: ast.stmt, own: set[str]) -> Iterator[tuple[str, ast.AST]]:
     if isinstance(item, ast.ClassDef):
         methods = [member for member in item.body if isinstance(member, ast.FunctionDef)]
         rest = [member for member in item.body if member not in methods]
-        yield item.name, ast.Tuple([*item.bases, *item.decorator_list], ast.Load())
+        words = [word.value for word in item.keywords]  # metaclass=...
+        yield item.name, ast.Tuple([*item.bases, *words, *item.decorator_list], ast.Load())
         yield from ((item.name, member) for member in rest)
         yield from ((_method(item, member), member) for member in methods)
     elif len(keys) == 1:
