@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 
 import pytest
 
@@ -209,6 +210,21 @@ BLOCKS = [
     ("if a:\n    f(1)\nelse:\n    f(2)", ["f(1)", "f(2)", "a"]),
     ("for i in [1, 2]:\n    f(i)", ["i = next(iter([1, 2]))\nf(i)", "f(i)", "[1, 2]"]),
     ("while a:\n    f(1)", ["f(1)", "a"]),
+    (
+        "for i in a:\n    f(i)\nelse:\n    g(2)",
+        ["i = next(iter(a))\nf(i)", "f(i)", "g(2)", "a"],
+    ),
+    ("while a:\n    f(1)\nelse:\n    f(2)", ["f(1)", "f(2)", "a"]),
+    (
+        "try:\n    f(1)\nexcept Exception:\n    f(2)\nelse:\n    f(3)\nfinally:\n    f(4)",
+        ["f(1)\nf(3)\nf(4)", "f(1)\nf(4)", "f(2)"],
+    ),
+    ("match a:\n    case 1:\n        f(1)\n    case _:\n        f(2)", ["f(1)", "f(2)", "a"]),
+    pytest.param(
+        "try:\n    f(1)\nexcept* ValueError:\n    f(2)",
+        ["f(1)", "f(2)"],
+        marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="no except* before 3.11"),
+    ),
     ("with g() as h:\n    f(h)", ["h = g()\nf(h)"]),
     ("try:\n    f(1)\nexcept Exception:\n    f(2)\nfinally:\n    f(3)", ["f(1)\nf(3)", "f(2)"]),
 ]

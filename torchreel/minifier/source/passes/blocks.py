@@ -80,7 +80,7 @@ class Unwrap(SourceEdit):
 
 
 class Blocks(SourcePass):
-    """Take one block of `if`, `for`, `while`, `with` or `try`, or its test or iterable."""
+    """Take one block of a compound statement, or its test, subject or iterable."""
 
     name = "blocks"
 
@@ -95,7 +95,7 @@ class Blocks(SourcePass):
         ]
 
 
-_COMPOUND = (cst.If, cst.For, cst.While, cst.With, cst.Try)
+_COMPOUND = (cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match)
 
 
 def _blocks(node: cst.CSTNode) -> list[list[cst.CSTNode]]:
@@ -107,12 +107,17 @@ def _blocks(node: cst.CSTNode) -> list[list[cst.CSTNode]]:
         return [_as_assigned(node) + _body(node.body), _body(node.body)]
     if isinstance(node, cst.For):
         first = statement(f"{code_of(node.target)} = next(iter({code_of(node.iter)}))")
-        return [[first, *_body(node.body)], _body(node.body), [_evaluated(node.iter)]]
+        rest = _otherwise(node)
+        return [[first, *_body(node.body)], _body(node.body), *rest, [_evaluated(node.iter)]]
     if isinstance(node, cst.While):
-        return [_body(node.body), [_evaluated(node.test)]]
-    if isinstance(node, cst.Try):
+        return [_body(node.body), *_otherwise(node), [_evaluated(node.test)]]
+    if isinstance(node, (cst.Try, cst.TryStar)):
         last = _body(node.finalbody.body) if node.finalbody else []
-        return [_body(node.body) + last, *(_body(handler.body) for handler in node.handlers)]
+        handlers = [_body(handler.body) for handler in node.handlers]
+        rest = [_body(node.body) + each + last for each in _otherwise(node)]
+        return [*rest, _body(node.body) + last, *handlers]
+    if isinstance(node, cst.Match):
+        return [*(_body(each.body) for each in node.cases), [_evaluated(node.subject)]]
     if isinstance(node, cst.If):
         otherwise, tested = node.orelse, [_evaluated(node.test)]
         if isinstance(otherwise, cst.If):
@@ -120,6 +125,11 @@ def _blocks(node: cst.CSTNode) -> list[list[cst.CSTNode]]:
         rest = [_body(otherwise.body)] if otherwise else []
         return [_body(node.body), *rest, tested]
     raise Skip
+
+
+def _otherwise(node: cst.For | cst.While | cst.Try | cst.TryStar) -> list[list[cst.CSTNode]]:
+    """Return the block of the `else`, if there is one."""
+    return [] if node.orelse is None else [_body(node.orelse.body)]
 
 
 def _as_assigned(node: cst.With) -> list[cst.CSTNode]:
