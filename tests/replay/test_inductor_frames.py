@@ -115,7 +115,7 @@ def test_a_frame_replays_alone_that_was_not_the_first_of_its_process(tmp_path: P
 
 @pytest.mark.slow
 def test_frames_replay_whose_code_came_from_a_cache(tmp_path: Path) -> None:
-    """Their bytecode and guards are compared; a later compile traces the patterns that a hit does not need."""
+    """Bytecode and guards are compared; a later compile traces the patterns a hit does without."""
     environment = {
         **{name: text for name, text in os.environ.items() if "DISABLE_CACHES" not in name},
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "caches"),

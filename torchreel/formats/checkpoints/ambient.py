@@ -148,9 +148,7 @@ STATE: dict[str, tuple[Getter, Setter]] = {
     "sdp_math": (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
     "sdp_cudnn": (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
     "autocast_others": (_others_autocast, _set_others_autocast),
-    **{
-        f"{kind}_reduction": (_reduction(kind), _set_reduction(kind)) for kind in ("bf16", "fp16")
-    },
+    **{f"{kind}_reduction": (_reduction(kind), _set_reduction(kind)) for kind in ("bf16", "fp16")},
     "mkldnn": (lambda: bool(torch.backends.mkldnn.enabled), _set_mkldnn),
     "saved_tensors_hooks_disabled": (
         torch._C._autograd._saved_tensors_hooks_get_disabled_error_message,
