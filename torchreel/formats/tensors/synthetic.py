@@ -34,6 +34,8 @@ POSITIVE, COUNTING_NUMBERS = "positive", "counting"
 """The restrictions on inputs of a case: floats, and integers from 1 on."""
 COUNTING = (1, 101)
 """The smallest of those integers, and the one after the largest: all fit into every dtype."""
+_LARGE = 1 << 25
+"""Bytes of a storage from which on the C library asks the system for fresh memory."""
 
 
 def synthesise(
@@ -56,13 +58,15 @@ def synthesise_all(
     hints: Mapping[str, Json],
     table: Mapping[str, sympy.Symbol],
     with_bases: bool = True,
+    lazily: bool = False,
 ) -> list[object]:
     """Return real values for a list of inputs; those that shared a storage share one again.
 
     `with_bases` is False where the descriptions do not say which tensors are views, as in bundles:
-    those that share a storage are then views of it.
+    those that share a storage are then views of it. `lazily` leaves large storages as the system
+    gives them: zeros, which take no memory before they are written to.
     """
-    return _Synthesis(seed, hints, table, with_bases).all(descriptions)
+    return _Synthesis(seed, hints, table, with_bases, lazily).all(descriptions)
 
 
 class _Synthesis:
@@ -72,8 +76,9 @@ class _Synthesis:
         hints: Mapping[str, Json],
         table: Mapping[str, sympy.Symbol],
         with_bases: bool,
+        lazily: bool,
     ) -> None:
-        self.with_bases = with_bases
+        self.with_bases, self.lazily = with_bases, lazily
         self.generator = torch.Generator().manual_seed(seed)
         self.hints, self.table = hints, table
         self.storages: dict[int, torch.Tensor] = {}
@@ -253,7 +258,10 @@ class _Synthesis:
             return self.storages[number]
         extent = self.extents.get(number, 0) if isinstance(number, int) else 0
         count = max(self._extent(description), math.ceil(extent / dtype.itemsize))
-        made = _random(count, dtype, self.generator, str(description.get("contents", "")))
+        if self.lazily and count * dtype.itemsize >= _LARGE:
+            made = torch.empty(count, dtype=dtype)
+        else:
+            made = _random(count, dtype, self.generator, str(description.get("contents", "")))
         made = _on_device(made, device)
         if isinstance(number, int):
             self.storages[number] = made

@@ -288,8 +288,9 @@ def _tensors(descriptions: Json) -> list[object]:
     found: list[object] = [_array(item) for item in descriptions]
     places = [place for place, value in enumerate(found) if value is None]
     values = synthesise_all(
-        [descriptions[place] for place in places], seed=0, hints={}, table={}, with_bases=False
-    )
+        [descriptions[place] for place in places], seed=0, hints={}, table={}, with_bases=False,
+        lazily=True,
+    )  # fmt: skip
     again = known_tensors.of_earlier_bundles(descriptions)
     for place, value in zip(places, values, strict=True):
         found[place] = again[place] if place in again else _like(value, descriptions[place], found)
