@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import json
 import os
@@ -439,6 +440,33 @@ def test_size_and_time_are_bounded(
     assert reason in row.reason
     with pytest.raises(UnsupportedError, match=reason):
         read_bundle(log.store, log.compile, trust=True).load()
+
+
+@pytest.mark.parametrize("large", ["vocabulary", "samples"])
+def test_a_frame_does_without_a_container_that_is_too_large(record: Record, large: str) -> None:
+    """Most of what makes a frame so large is data: Dynamo reads nothing of it."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scales = [1.0, 2.0]
+            if large == "vocabulary":
+                self.words = {f"word number {n}": n for n in range(300_000)}
+            else:
+                self.buffer = collections.deque((n, str(n), None) for n in range(400_000))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sin() * self.scales[1]
+
+    log = record(lambda: torch.compile(Model(), backend=_bad)(torch.ones(3)))
+    row = queries.frame_bundle(log.store, log.compile)
+    assert row is not None
+    assert row.status == "partial"
+    assert "00 items are data" in row.reason
+    model = read_bundle(log.store, log.compile, trust=True).load().args[0]
+    assert model.scales == [1.0, 2.0]
+    with pytest.raises(AttributeError, match="00 items of data"):
+        iter(model.words if large == "vocabulary" else model.buffer)
 
 
 def test_the_program_gets_its_own_exception_and_its_objects_back(record: Record) -> None:

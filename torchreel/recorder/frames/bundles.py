@@ -64,6 +64,8 @@ _LARGEST_OBJECT = 1 << 18
 _LARGEST_PATCH = 1 << 13
 """Bytes of a changed member of a module: redaction takes milliseconds for each of its strings."""
 
+_MOST_ITEMS = 10_000
+"""Items of a container in a frame that is too large with it: a vocabulary, a buffer of samples."""
 _LARGEST_VALUE = 1 << 16
 """Bytes of an object that a module holds: a replay needs it only where its own is another."""
 
@@ -157,6 +159,9 @@ def make(
         "fake_kernels": FakeKernels(), "attributes": TensorAttributes(),
     }  # fmt: skip
     data, reason = pickled(content, describe, notes)
+    if notes.stopped is not None:  # most of what is so large is data, of which Dynamo reads nothing
+        notes = Notes(most_items=_MOST_ITEMS)
+        data, reason = pickled(content, describe, notes)
     if data is None and notes.stopped is None:
         notes = Notes()
         content = _without_culprits(content, describe, notes)

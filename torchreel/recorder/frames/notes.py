@@ -27,6 +27,8 @@ class Notes:
     tensors: list[Json] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     stopped: str | None = None
+    most_items: int | None = None
+    """Items of a container; one with more is left out, and named."""
     files: set[str] = field(default_factory=set)
     """Files of the functions that are pickled by value."""
     pairs: set[tuple[str, str]] = field(default_factory=set)

@@ -11,6 +11,7 @@ import io
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -121,6 +122,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """
         if type(obj) is str:
             return obj if _is_kept_once(obj) else None
+        if self._notes.most_items is not None and (count := _items(obj)) > self._notes.most_items:
+            self._notes.missing(type(obj).__qualname__, f"{count} items are data")
+            return "items", count
         if type(obj) in _PLAIN:
             if type(obj) is dict:
                 self._look(obj.items())
@@ -384,6 +388,14 @@ def _bounded_depth() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _items(obj: object) -> int:
+    """Return the number of items of a container, past what its class says; 0 for anything else."""
+    for kind in (dict, list, tuple, set, frozenset, deque):
+        if issubclass(type(obj), kind):
+            return kind.__len__(obj)  # type: ignore[arg-type]
+    return 0
 
 
 def pickled(content: object, describe: Describe, notes: Notes) -> tuple[bytes | None, str]:

@@ -395,14 +395,15 @@ class _Unpickler(pickle.Unpickler):
         """Return the object for a persistent id of the pickle.
 
         An integer is the number of a tensor, a string is itself (interned), three items name the
-        globals of a module, two items stand for that many bytes of data.
+        globals of a module, two items stand for that many bytes or items of data.
         """
         if isinstance(number, str):
             return sys.intern(number)
         if isinstance(number, tuple) and len(number) == 3:
             return modules.scope(*number)
         if isinstance(number, tuple) and len(number) == 2:
-            return Opaque("bytes", f"{number[1]} bytes of data")
+            what = "container" if number[0] == "items" else "bytes"
+            return Opaque(what, f"{number[1]} {number[0]} of data")
         if not isinstance(number, int) or not 0 <= number < len(self._tensors):
             raise DamagedStore(f"A frame refers to tensor {number!r:.40}, which it does not have.")
         return self._tensors[number]
