@@ -111,6 +111,19 @@ def test_a_program_ignores_the_signals_that_it_would_without_us(path: Path, igno
     assert subprocess.run(command, capture_output=True).returncode == ignored
 
 
+def test_signals_reach_the_program_beside_other_threads(path: Path) -> None:
+    """The kernel may give a signal to any of them: the main thread has to see it all the same."""
+    text = """
+import sys, threading
+from torchreel.recorder.launch import run_recorded
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+program = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(20)"
+sys.exit(run_recorded([sys.executable, "-c", program], sys.argv[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", text, str(path)])
+    assert done.returncode == 128 + signal.SIGTERM
+
+
 def _wait_for(file: Path) -> None:
     end = time.monotonic() + 60
     while not file.exists():

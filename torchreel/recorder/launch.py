@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -304,7 +305,8 @@ class _Forwarding:
 
     From before the program starts, which gets those that came meanwhile.  What a terminal sends
     (Ctrl-C), it sends to the program as well, which must not get it twice: the kernel says of a
-    signal whether it is one of those, to a thread that waits for it.
+    signal whether it is one of those, to a thread that waits for it.  Within a program that has
+    other threads, or on a system without that call, it is only guessed.
     """
 
     def __init__(self) -> None:
@@ -328,7 +330,7 @@ class _Forwarding:
         """Send from now on to this program."""
         self._child = child
         self._handle(one for one in _FORWARDED if one not in self._before)
-        if self._before and hasattr(signal, "sigwaitinfo"):  # macOS has none
+        if self._before and hasattr(signal, "sigwaitinfo") and _is_single_threaded():
             self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
             self._thread = threading.Thread(target=self._wait, daemon=True)
             self._thread.start()
@@ -353,8 +355,19 @@ class _Forwarding:
     def _forward(self, number: int, frame: FrameType | None) -> None:
         if self._child is None:
             self._early.append(number)
-        else:
+        elif number != signal.SIGINT or not sys.stdin or not sys.stdin.isatty():
             self._child.send_signal(number)
+
+
+def _is_single_threaded() -> bool:
+    """Return True where no other thread could be given a signal that the main thread blocks.
+
+    That one could not have the main thread look at it, which waits for the program.
+    """
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
 
 
 def _settle(
