@@ -330,6 +330,8 @@ def _become(case: Case, folder: Path, store: Path, variables: Mapping[str, str])
         handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
         os.dup2(handle, number)
         os.close(handle)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_DFL)  # as in a program that is executed
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115

@@ -356,6 +356,15 @@ def test_the_attack_finds_a_hole_where_there_is_one() -> None:
     assert any("a script has 'import canary" in text for text in trusted.canaries)
 
 
+def test_a_function_in_python_may_hand_on_what_it_is_given() -> None:
+    """`_single(...)` is a tuple of it: what is taken out of that is no tensor for certain."""
+    made = node("call_function", "fn:torch.nn.grad._single", {"ellipsis": True}, name="made")
+    item = node("call_function", "fn:_operator.getitem", {"n": "made"}, 0, name="item")
+    found = check(made, item)
+    assert "ellipsis" in found["made"].inside
+    assert "ellipsis" in found["item"].types
+
+
 def test_what_a_class_makes_is_an_object_of_which_nothing_is_known() -> None:
     """What a class of torch makes that is no tensor has methods of its own."""
     named = {*dynamo.in_graph_names(), *functions.SINGLE}

@@ -21,6 +21,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
+from types import FunctionType
 
 import torch
 import torch._ops
@@ -143,14 +144,19 @@ def result(name: str, function: Target, args: Iterable[ValueKind]) -> ValueKind:
     A class other than those of tensors makes an object, as `set_grad_enabled` does.
     Those of symbolic numbers take any values, and may give one of them back.  So does one that is
     named like a method of texts: `torch.split` calls that method of whatever it is given.  Those
-    that torch.func wraps and unwraps tensors with leave what is no tensor as it is.
+    that torch.func wraps and unwraps tensors with leave what is no tensor as it is.  One that is
+    written in Python may put what it is given into a tuple, texts apart, which it is not given.
     """
+    args = list(args)
     if name in _OBJECTS or (isinstance(function, type) and not is_class(name)):
         return value_kinds.of("opaque")
     attribute = name.rpartition(".")[2]
     handed_on = attribute.startswith("sym_") or hasattr(str, attribute)
     if handed_on or name.startswith("torch._functorch."):
         return value_kinds.union([value_kinds.RESULT, *args])
+    if isinstance(function, FunctionType):
+        held = value_kinds.union(args).everything - {"str", *value_kinds.NO_DATA}
+        return value_kinds.RESULT | ValueKind(frozenset(), held)
     return value_kinds.RESULT
 
 
