@@ -244,6 +244,8 @@ def fill(
 ) -> None:
     """Fill an object past the methods of its class, with its state, items, and pairs of a dict."""
     state, items, pairs = content
+    if isinstance(obj, (list, dict, deque)) and (items is not None or pairs is not None):
+        _built_in(obj, "clear")(obj)  # an earlier bundle may have filled it
     for item in items or ():
         _built_in(obj, "append")(obj, item)
     for key, value in pairs or ():
@@ -438,8 +440,6 @@ def made(token: int, function: Callable[..., Any], *arguments: Any) -> Any:
     alike = alike and (type(new) is not CodeType or new == old)
     if not alike or getattr(new, "__globals__", 0) is not getattr(old, "__globals__", 0):
         old = _made[token] = new
-    elif old is not new and isinstance(old, (list, dict, set, deque)):
-        _built_in(old, "clear")(old)  # an earlier bundle had filled it
     return old
 
 

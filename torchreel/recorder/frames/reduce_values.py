@@ -94,7 +94,8 @@ def past_overrides(obj: object, reduced: Any) -> Any:
     """Return the reduce value of an object that is filled past the methods of its own class.
 
     pickle would fill it by `setattr`, which a frozen dataclass refuses, by `obj[key] = value`, for
-    which a registry may have a key of its own, or by `extend`.
+    which a registry may have a key of its own, or by `extend`; and would add to what the object has
+    that an earlier bundle made.
     """
     if type(reduced) is not tuple or not 2 < len(reduced) < 6:
         return reduced
@@ -104,8 +105,8 @@ def past_overrides(obj: object, reduced: Any) -> Any:
     by_itself = type(state) is tuple and not hasattr(cls, "__setstate__")
     by_itself = by_itself and cls.__setattr__ is not object.__setattr__
     filled = issubclass(cls, (list, dict, collections.deque)) and (
-        (items is not None and _defines(cls, "append", "extend"))
-        or (pairs is not None and _defines(cls, "__setitem__"))
+        (items is not None and (state is not None or _defines(cls, "append", "extend")))
+        or (pairs is not None and (state is not None or _defines(cls, "__setitem__")))
     )
     if not by_itself and not filled:
         return reduced
