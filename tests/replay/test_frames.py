@@ -410,18 +410,36 @@ def test_state_of_a_module_is_kept_or_named(
 
 
 HOLDS = """
-import os, threading
+import collections, enum, os, threading
 import torch
 
 CONTEXT = CACHE = None
 SIZES, LOCAL = (), threading.local()
+DTYPE, ORDERED = torch.float32, collections.OrderedDict()
 
 class Interface:
     KNOWN = {}
 
 INTERFACE, OPTIONS = Interface(), Interface()
 
+class Mode(enum.Enum):
+    OFF = 1
+    ON = 2
+
+MODE = Mode.OFF
+
+class Slots:
+    __slots__ = ("scale",)
+
+SLOTS = Slots()
+SLOTS.scale = 1
+
 def step(x):
+    x = x.to(DTYPE) * SLOTS.scale
+    if MODE is Mode.ON:
+        x = x - 1
+    for name in ORDERED:
+        x = x * ORDERED[name]
     if CONTEXT is not None and CONTEXT.depth > 2:
         x = x * CONTEXT.depth
     if CACHE is not None:
@@ -450,6 +468,8 @@ class Stack(list):
 
 holds.CONTEXT, holds.CACHE, holds.SIZES = Context(), torch.ones(3), (1, 2)
 holds.LOCAL.stack, holds.OPTIONS.flag = [2, 3], True
+holds.DTYPE, holds.MODE, holds.SLOTS.scale = torch.float64, holds.Mode.ON, 5
+holds.ORDERED["one"], holds.ORDERED["two"] = 3, 4
 holds.Interface.KNOWN["much"] = 7
 os.environ["REEL_SWITCH"] = "on"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 
 import pytest
 
@@ -220,11 +219,7 @@ BLOCKS = [
         ["f(1)\nf(3)\nf(4)", "f(1)\nf(4)", "f(2)"],
     ),
     ("match a:\n    case 1:\n        f(1)\n    case _:\n        f(2)", ["f(1)", "f(2)", "a"]),
-    pytest.param(
-        "try:\n    f(1)\nexcept* ValueError:\n    f(2)",
-        ["f(1)", "f(2)"],
-        marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="no except* before 3.11"),
-    ),
+    ("try:\n    f(1)\nexcept* ValueError:\n    f(2)", ["f(1)", "f(2)"]),
     ("with g() as h:\n    f(h)", ["h = g()\nf(h)"]),
     ("try:\n    f(1)\nexcept Exception:\n    f(2)\nfinally:\n    f(3)", ["f(1)\nf(3)", "f(2)"]),
 ]

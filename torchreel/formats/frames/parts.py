@@ -245,11 +245,11 @@ def fill(
     """Fill an object past the methods of its class, with its state, items, and pairs of a dict."""
     state, items, pairs = content
     if isinstance(obj, (list, dict, deque)) and (items is not None or pairs is not None):
-        _built_in(obj, "clear")(obj)  # an earlier bundle may have filled it
+        built_in(obj, "clear")(obj)  # an earlier bundle may have filled it
     for item in items or ():
-        _built_in(obj, "append")(obj, item)
+        built_in(obj, "append")(obj, item)
     for key, value in pairs or ():
-        _built_in(obj, "__setitem__")(obj, key, value)
+        built_in(obj, "__setitem__")(obj, key, value)
     if state is None:
         return
     if hasattr(type(obj), "__setstate__"):
@@ -262,7 +262,7 @@ def fill(
         object.__setattr__(obj, name, value)
 
 
-def _built_in(obj: object, name: str) -> Callable[..., object]:
+def built_in(obj: object, name: str) -> Callable[..., object]:
     """Return a method as the first class has it that is not written in Python."""
     found = (vars(cls)[name] for cls in type(obj).__mro__ if name in vars(cls))
     method: Callable[..., object] = next(one for one in found if type(one) is not FunctionType)

@@ -21,6 +21,7 @@ import hashlib
 import linecache
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,7 +164,7 @@ def make(
         notes = Notes(most_items=_MOST_ITEMS)
         data, reason = pickled(content, describe, notes)
     if data is None and notes.stopped is None:
-        notes = Notes()
+        notes = Notes(most_items=notes.most_items)
         content = _without_culprits(content, describe, notes)
         data, reason = pickled(content, describe, notes)
     if data is None:
@@ -346,6 +347,8 @@ def _joined(patches: Json, settings: Sequence[Json]) -> Json:
 def _filled(found: object) -> object:
     """Return the content of a container as a built-in one; None for anything else."""
     # By type, and its own methods: the program's classes may have others.
+    if issubclass(type(found), OrderedDict):
+        return dict(OrderedDict.items(found))  # type: ignore[arg-type]
     if issubclass(type(found), dict):
         return dict(dict.items(found))  # type: ignore[arg-type]
     if issubclass(type(found), list):

@@ -17,10 +17,11 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
 from torchreel.recorder.environment import ENVIRONMENT
@@ -234,8 +235,26 @@ def state_of(owner: object) -> Mapping[str, object]:
     try:
         found = object.__getattribute__(owner, "__dict__")
     except AttributeError:
-        return {}
-    return found if type(found) is dict else {}
+        found = {}
+    held: dict[str, object] = found if type(found) is dict else {}
+    slots = _slots(owner)
+    return {**held, **slots} if slots else held
+
+
+def _slots(owner: object) -> dict[str, object]:
+    """Return what an object has in the slots of its classes that are written in Python."""
+    found: dict[str, object] = {}
+    for base in type.__getattribute__(type(owner), "__mro__"):
+        if base.__flags__ & _HEAP_TYPE:
+            for name, slot in type.__getattribute__(base, "__dict__").items():
+                if type(slot) is MemberDescriptorType:
+                    with suppress(AttributeError):  # an empty one
+                        found[name] = slot.__get__(owner)
+    return found
+
+
+_HEAP_TYPE = 1 << 9
+"""Of a class's flags: made at run time, not a static one of C (`Py_TPFLAGS_HEAPTYPE`)."""
 
 
 def members_of(owner: object) -> Mapping[str, object]:

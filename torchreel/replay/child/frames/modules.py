@@ -16,9 +16,10 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 from torchreel.errors import ReplayError
+from torchreel.formats.frames.parts import built_in
 from torchreel.recorder.attach import spec_after
 from torchreel.recorder.frames.patches import state_of
 from torchreel.replay.compare.normalise import installed
@@ -74,7 +75,9 @@ def fill(found: object, content: object) -> Callable[[], None]:
     One of another kind is left alone: the guards will tell. Returns what has it as it was before.
     """
     if isinstance(found, dict) and isinstance(content, dict):
-        items = dict(dict.items(found))
+        items: dict[Any, Any] = dict(
+            cast("Any", built_in(found, "items")(found))
+        )  # an OrderedDict has an order of its own
         _fill(found, content)
         return lambda: _fill(found, items)
     if isinstance(found, list) and isinstance(content, list):
@@ -92,11 +95,11 @@ def _fill(found: Any, content: Any) -> None:
     # With the methods of plain containers: those of the module's own class may do more.
     if isinstance(found, dict):
         before = dict(dict.items(found))
-        dict.clear(found)
+        built_in(found, "clear")(found)
         for key, value in content.items():
             old = before.get(key)
             same = type(old) is type(value) and _is_equal(old, value)
-            dict.__setitem__(found, key, old if same else value)
+            built_in(found, "__setitem__")(found, key, old if same else value)
     elif _is_equal(found, content):
         return
     elif isinstance(found, list):

@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Any
 
 from torchreel.recorder.frames.patches import CONSTANTS, Patch, state_of
@@ -45,10 +46,11 @@ def undo_later(function: Callable[[], None]) -> None:
 def is_like(owner: object, name: str, kind: str) -> bool:
     """Return True if an owner has an object of a type, by its name, which then stays.
 
-    Others may refer to it, and what Dynamo read of it is kept by itself.
+    Others may refer to it, and what Dynamo read of it is kept by itself: so it has to have members,
+    which a dtype has not, and be no member of an enumeration.
     """
     found = state_of(owner).get(name, _MISSING)
-    if isinstance(found, (tuple, frozenset)) or _is_tensor(found):
+    if isinstance(found, (tuple, frozenset, Enum)) or _is_tensor(found) or not state_of(found):
         return False
     return _name_of(type(found)) == kind
 
