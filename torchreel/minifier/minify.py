@@ -34,8 +34,8 @@ from torchreel.minifier.results.reductions import (
     looking,
 )
 from torchreel.minifier.scripts.script import candidate_script
+from torchreel.minifier.search.cached_oracle import LimitedOracle, Spending
 from torchreel.minifier.search.failure_search import reduce_failure
-from torchreel.minifier.search.spending import LimitedOracle, Spending
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
 

@@ -34,13 +34,12 @@ from torchreel.minifier.options import Budget
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import OracleReport
-from torchreel.minifier.search.cached_oracle import CachedOracle
+from torchreel.minifier.search.cached_oracle import CachedOracle, LimitedOracle, Spending
 from torchreel.minifier.search.data_flow import data_flow
 from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.search.reproduction import repetitions
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.search.similar import is_alike
-from torchreel.minifier.search.spending import LimitedOracle, Spending
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries

@@ -1,7 +1,9 @@
 """An oracle with a cache and a budget, which also collects other failures that it meets.
 
 `CachedOracle.verdict` looks into the journal first, so that no verdict is computed twice. It counts
-the runs, and stops the search when the budget is spent. Called by `reproduction` and `search`.
+the runs, and stops the search when the budget is spent: one `Spending` for all that is done for one
+reduction, which may search for one signature, then for one like it, and begin anew with the program
+itself. Called by `reproduction`, `search` and `minify`.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from torchreel.errors import BudgetSpent
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.protocol import AnyCase, Key
 from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.interface import Ahead, Oracle, ParallelOracle
 from torchreel.minifier.results.reductions import OtherFailure
 from torchreel.minifier.results.verdicts import OracleReport
-from torchreel.minifier.search.spending import Spending
 from torchreel.minifier.storage.journal import Journal
 from torchreel.store.failures.signature import Signature
 
@@ -28,6 +30,36 @@ _MOST_FRESH = 64
 
 def _nothing() -> Iterator[AnyCase]:
     return iter(())
+
+
+class Spending:
+    """A budget, and what has been spent of it; its time begins now."""
+
+    def __init__(self, limits: Budget) -> None:
+        self._limits = limits
+        self._began = time.monotonic()
+        self._runs = 0
+
+    def count(self) -> None:
+        """Count a run that is about to be made.  Raises `BudgetSpent`."""
+        runs, seconds = self._limits.runs, self._limits.seconds
+        if runs is not None and self._runs >= runs:
+            raise BudgetSpent(f"The limit of {runs} oracle runs is reached.")
+        if seconds is not None and time.monotonic() - self._began >= seconds:
+            raise BudgetSpent(f"The limit of {seconds:g} s is reached.")
+        self._runs += 1
+
+
+class LimitedOracle:
+    """An oracle whose runs are counted before they are made."""
+
+    def __init__(self, oracle: Oracle, spending: Spending) -> None:
+        self._oracle, self._spending = oracle, spending
+
+    def judge(self, case: AnyCase) -> OracleReport:
+        """See `Oracle`.  Raises `BudgetSpent`."""
+        self._spending.count()
+        return self._oracle.judge(case)
 
 
 class CachedOracle:

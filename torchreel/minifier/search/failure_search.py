@@ -23,11 +23,10 @@ from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.passes import PHASES, Tier
 from torchreel.minifier.results.reductions import Listener, MinifyResult
-from torchreel.minifier.search.cached_oracle import CachedOracle
+from torchreel.minifier.search.cached_oracle import CachedOracle, Spending
 from torchreel.minifier.search.partitions import is_worth, part_of
 from torchreel.minifier.search.search import Search
 from torchreel.minifier.search.similar import below_dynamo, is_alike
-from torchreel.minifier.search.spending import Spending
 from torchreel.minifier.storage.findings import keep_finding, latest_finding
 from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store.database import Store

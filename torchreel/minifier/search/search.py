@@ -34,7 +34,7 @@ from torchreel.minifier.results.reductions import (
     Status,
 )
 from torchreel.minifier.results.verdicts import OracleReport
-from torchreel.minifier.search.cached_oracle import CachedOracle
+from torchreel.minifier.search.cached_oracle import CachedOracle, Spending
 from torchreel.minifier.search.course import Course, Lessons
 from torchreel.minifier.search.likelihood import Likelihood
 from torchreel.minifier.search.look_ahead import look_ahead
@@ -48,7 +48,6 @@ from torchreel.minifier.search.reproduction import (
     reproduce,
 )
 from torchreel.minifier.search.samples import Samples
-from torchreel.minifier.search.spending import Spending
 from torchreel.minifier.storage.journal import Journal, MemoryJournal
 from torchreel.store.failures.signature import Signature
 
