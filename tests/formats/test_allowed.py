@@ -23,6 +23,7 @@ TENSOR: Json = {"k": "tensor"}
 INPUTS: dict[str, Json] = {"x": TENSOR, "s": {"k": "symint"}, "l": {"k": "list", "items": [TENSOR]}}
 GETATTR, TEXT = "fn:builtins.getattr", "__import__('os').system('touch canary')"
 ARRAY = "numpy:function:torch._numpy.{}"
+ASSERT_ASYNC = "op:aten._assert_async.msg"
 DISABLE_HOOKS = "fn:torch._C._autograd._saved_tensors_hooks_disable"
 INTERPOLATE = "fn:torch.nn.functional.interpolate"
 FUNCTIONALISED = "fn:torch._functorch.eager_transforms._maybe_wrap_functional_tensor"
@@ -144,6 +145,12 @@ def test_what_torch_writes_into_graphs_is_allowed(call: dict[str, Json]) -> None
         (node("call_function", "fn:torch.relu", {"fn": "fn:torch.relu"}), "given a function"),
         (node("call_function", "hop:wrap", {"fn": GETATTR}, S, "node"), "is given the"),
         (node("call_function", "hop:print", "{0.__class__}", X), "plain fields"),
+        (node("call_function", "hop:print", f"a\n{TEXT}", X), "a message has no line breaks"),
+        (node("call_function", "fn:torch._assert_async", X, 'a"), 0'), "a message has no line"),
+        (node("call_function", ASSERT_ASYNC, X, f"a''', {TEXT}"), "a message has no line breaks"),
+        (node("call_function", ASSERT_ASYNC, X, "a\\"), "a message has no line breaks"),
+        (node("call_function", ASSERT_ASYNC, X, "a??/"), "a message has no line breaks"),
+        (node("call_function", ASSERT_ASYNC, X, f"a\u2028{TEXT}"), "a message has no line breaks"),
         (node("call_function", ARRAY.format("pad"), X, mode={"fn": GETATTR}), "given a function"),
         (node("call_function", ARRAY.format("sum"), X, TEXT), "made of words"),
         (node("call_function", "numpy:operator:_operator.mod", X, "%s"), "takes no text"),

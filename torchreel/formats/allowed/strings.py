@@ -4,7 +4,9 @@ Lives here: the places, by the schemas of operators and the signatures of functi
 the text.  Called by `graphs`.
 
 Text is an option (`mode="bilinear"`), an equation of einsum, a device, or the message of an
-assertion.  None but a message has brackets or quotes in it: nothing that is a program.
+assertion.  None but a message has brackets or quotes in it: nothing that is a program.  Inductor
+writes messages into generated code, some as they are: between `"` in C++, which stands between
+three quotes in Python, and into comments.  So none may end a line or such a string.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from torchreel.store.documents.jsontypes import Json
 _OPTION = re.compile(r"[\w .,:;>+*-]{0,200}")
 _FIELDS = re.compile(r"\{\w*\}")
 _MESSAGES = frozenset({"assert_msg", "message", "msg", "error_message"})
+_ENDS = ('"', "\\", "'''", "??")
+"""Ends of a string of C++ or Python, or what escapes one (`??/` is a backslash in old C++)."""
 _TEXTUAL = ("str", "Device", "device", "Any")
 
 
@@ -29,6 +33,12 @@ def check_option(text: str) -> None:
     """Refuse a text that is more than a word or an equation."""
     if not _OPTION.fullmatch(text):
         raise ForbiddenError(f"an option of a function is made of words, found {text!r:.80}")
+
+
+def check_message(text: str) -> None:
+    """Refuse a text that would not stay within a string of generated code, or a comment."""
+    if not text.isprintable() or any(end in text for end in _ENDS):
+        raise ForbiddenError(f'a message has no line breaks, " or \\ in it, found {text!r:.80}')
 
 
 def check_operator(name: str, args: Sequence[Json], kwargs: Mapping[str, Json]) -> None:
@@ -56,7 +66,9 @@ def check_higher_order(name: str, args: Sequence[Json], kwargs: Mapping[str, Jso
     for _, text in _texts(args, kwargs):
         if name != "print":
             check_option(text)
-        elif set(_FIELDS.sub("", text)) & set("{}"):
+            continue
+        check_message(text)
+        if set(_FIELDS.sub("", text)) & set("{}"):
             raise ForbiddenError(f"a text to print has plain fields only, found {text!r:.80}")
 
 
@@ -85,8 +97,8 @@ def _check(name: str, texts: Iterable[tuple[int | str, str]], places: frozenset[
     for place, text in texts:
         if place not in places:
             raise ForbiddenError(f"{name!r:.60} takes no text there, found {text!r:.80}")
-        if f"message {place}" not in places:
-            check_option(text)
+        check = check_message if f"message {place}" in places else check_option
+        check(text)
 
 
 @cache
