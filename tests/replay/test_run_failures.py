@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
+from sqlite3 import connect
 
 import pytest
 import torch
@@ -60,6 +62,24 @@ def test_a_failure_of_compiled_code_comes_again(
     assert (verdict.verdict, verdict.detail, verdict.difference) == ("identical", "", "")
     (row,) = [row for row in verdict.compared if row.kind == "failure"]
     assert (row.recorded, row.replayed, row.identical) == (1, 1, 1)
+
+
+def test_a_failure_that_says_another_number_is_another(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+
+    def program() -> None:
+        with torchreel.record(str(tmp_path / "run.db")):
+            torch.compile(_in_the_forward, backend="aot_eager")(torch.ones(3))
+
+    with pytest.raises(IndexError, match="index 8 is out of bounds"):
+        program()
+    with closing(connect(tmp_path / "run.db")) as raw, raw:
+        raw.execute("UPDATE failures SET message = replace(message, 'index 8 ', 'index 7 ')")
+    with Store.open(tmp_path / "run.db", write=True) as store:
+        verdict = replay(store, queries.compiles(store, 1)[0])
+    assert verdict.verdict == "diverged"
+    assert '"index 7 is out of' in verdict.detail, verdict
+    assert 'then "index 8 is out of' in verdict.detail, verdict
 
 
 @pytest.mark.sampled

@@ -6,7 +6,7 @@ replay (`launch`).
 
 Both sides are read from stores, through the same queries: a replay is a recording.  Graphs are
 compared by the bytes of their portable form, output code by its normalised bytes, a failure by its
-signature.
+signature and what it says.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from textwrap import shorten
 
 from torchreel.errors import DamagedStore
 from torchreel.events.backends import BackendReturn
@@ -35,6 +36,7 @@ from torchreel.replay.compare.normalise import (
     canonical_cached_code,
     canonical_code,
     canonical_files,
+    canonical_text,
 )
 from torchreel.replay.compare.rules import CLASSES, FLIGHT, ON_REQUEST, SCOPES, excuses
 from torchreel.replay.compare.selection import Point
@@ -45,6 +47,7 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.failures.normalised_messages import is_compiler_output, own_message
 from torchreel.store.records import Compile, Failure
 
 _STAGES = ("joint", "forward", "backward", "post_grad")
@@ -439,7 +442,8 @@ def _compare_failures(recorded: Side, replayed: Side, point: Point) -> tuple[lis
     same = ours is not None and theirs is not None and _is_same(ours, theirs, point)
     stage = (ours or theirs).stage  # type: ignore[union-attr]
     row = Comparison(stage, point.partition, "failure", ours is not None, theirs is not None, same)
-    return [row], "" if same else f"the failure: {_name(ours)} recorded, {_name(theirs)} replayed"
+    what = f"the failure: {_name(ours)} recorded, {_name(theirs)} replayed"
+    return [row], "" if same else what + _messages(ours, theirs)
 
 
 _RETURN = BackendReturn.kind
@@ -472,7 +476,25 @@ def _is_same(ours: Failure, theirs: Failure, point: Point) -> bool:
             replace(one, frames=tuple(f for f in one.frames if not f.startswith(_CALLERS)))
             for one in (wanted, seen)
         )
-    return wanted.matches(seen)
+    return wanted.matches(seen) and _said(ours) == _said(theirs)
+
+
+def _said(failure: Failure) -> str | None:
+    """Return the words of an exception, with its numbers and names; None for another failure.
+
+    A signature leaves them out, as it has to know the same bug in a graph that is smaller.
+    """
+    if failure.failure_class != "exception" or is_compiler_output(failure.message):
+        return None  # a compiler names the columns of code, which is compared itself
+    return canonical_text(own_message(failure.message)).strip()
+
+
+def _messages(ours: Failure | None, theirs: Failure | None) -> str:
+    """Return both messages where they differ, for the line that says which failures differ."""
+    said = [_said(one) for one in (ours, theirs) if one is not None]
+    if len(set(said)) < 2 or None in said:
+        return ""
+    return ": " + ", then ".join(f'"{shorten(str(text), _VALUE)}"' for text in said)
 
 
 def _has_unknown_end(failure: Failure) -> bool:

@@ -133,7 +133,7 @@ _HASHED = re.compile(r"[a-z2-7]{40,}|[0-9a-f]{16,}")
 def _normalise_once(text: str) -> str:
     if is_compiler_output(text):
         text = _first_error(text)
-    text = _without_frame(text)[:_EXAMINED]
+    text = own_message(text)[:_EXAMINED]
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     lines = [" ".join(line.split())[:_LINE_LENGTH].rstrip() for line in text.splitlines()]
@@ -147,7 +147,8 @@ def _first_error(text: str) -> str:
     return match[1] if match else output
 
 
-def _without_frame(text: str) -> str:
+def own_message(text: str) -> str:
+    """Return the words of an exception itself, less those that torch adds before and after it."""
     while match := _PREFIX.match(text):
         text = text[match.end() :]
     end = _ENDS.search(text)
