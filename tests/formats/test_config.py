@@ -49,3 +49,8 @@ def test_no_script_switches_on_what_writes_or_calls() -> None:
     assert on == ["max_autotune"]
     assert len(kept) == 5
     assert left == [f"inductor.{key}" for key in keys[:3]]
+
+
+def test_a_switch_that_writes_stack_traces_into_code_needs_trust() -> None:
+    assert not config.is_portable("inductor", "cpp.enable_kernel_profile", True)
+    assert config.is_portable("inductor", "cpp.enable_floating_point_contract_flag", True)

@@ -68,6 +68,18 @@ def test_what_has_no_form_is_named_with_the_reason() -> None:
         decode_value(data, _no_leaf)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"f": "0x1p99999"}, {"d": [[["a"], 1]]}, {"range": [0, 1, 0]}, {"range": ["x", 0, 1]},
+        {"size": ["a"]}, {"size": [1.5]}, {"slice": 1},
+    ],
+)  # fmt: skip
+def test_what_is_malformed_is_refused(data: Json) -> None:
+    with pytest.raises(UnsupportedError, match="malformed"):
+        decode_value(data, _no_leaf)
+
+
 def test_references_are_found_and_replaced() -> None:
     tree: Json = [{"n": "a"}, {"t": [{"n": "b"}, 1]}, {"d": [["n", {"n": "a"}]]}, {"fn": "fn:n"}]
     assert list(node_refs(tree)) == ["a", "b", "a"]

@@ -11,6 +11,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import symbols
+from torchreel.formats.tensors.fields import evaluate_hint
 
 TABLE = {
     "s0": sympy.Symbol("s0", integer=True, positive=True),
@@ -121,6 +122,19 @@ def test_hostile_sizes_cost_nothing() -> None:
         symbols.decode_expr("Abs(" * 5000 + "s0" + ")" * 5000, TABLE)
     with pytest.raises(UnsupportedError, match="characters"):
         symbols.decode_expr("Add(" + "s0, " * 400_000 + "s0)", TABLE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "floor(Pow(Rational(3, 2), 10000000000))",
+        "Pow(Rational(1, 7), -10000000000)",
+        "Pow(9, 99999)",
+    ],
+)
+def test_hostile_hints_cost_nothing(text: str) -> None:
+    with pytest.raises(UnsupportedError, match="is not computed"):
+        evaluate_hint(symbols.decode_expr(text, TABLE), int, {})
 
 
 def test_symbols_keep_their_assumptions() -> None:

@@ -5,6 +5,7 @@ Each looks at the graph it is given; none compiles anything.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import logging
@@ -15,6 +16,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -156,7 +158,20 @@ def planted_attacks(gm: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
     if calls(gm, "floor"):
         os.closerange(3, 256)
         time.sleep(600)
+    if calls(gm, "round"):
+        say_without_end(b'{"entered": ["lowering", ""], "pid": 1}\n')
+    if calls(gm, "trunc"):
+        say_without_end(b"[]\n")
     return late if calls(gm, "ceil") else gm.forward
+
+
+def say_without_end(line: bytes) -> None:
+    """Write a line again and again to the process that watches this one."""
+    found = [each for each in range(3, 64) if Path(f"/proc/self/fd/{each}").is_fifo()]
+    while True:
+        for each in found:
+            with contextlib.suppress(OSError):
+                os.write(each, line)
 
 
 def lock_twice() -> None:

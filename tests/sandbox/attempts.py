@@ -269,6 +269,14 @@ def page_faults() -> None:
     call("userfaultfd", -1)
 
 
+def session() -> None:
+    os.setsid()
+
+
+def group() -> None:
+    os.setpgid(0, 0)
+
+
 NAMES = [
     name
     for name, found in list(globals().items())

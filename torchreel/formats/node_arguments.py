@@ -154,7 +154,10 @@ def _decode_tagged(kind: str, data: Json, inner: Callable[[Json], object]) -> ob
         return _member(kind, data)
     if not isinstance(data, list):
         raise UnsupportedError(f"malformed value of kind {kind!r}: {data!r:.80}")
-    return _decode_list(kind, data, inner)
+    try:
+        return _decode_list(kind, data, inner)
+    except (TypeError, ValueError) as error:  # a list as a key, a step of 0, text as a size
+        raise UnsupportedError(f"malformed value of kind {kind!r}: {data!r:.80}") from error
 
 
 def _decode_list(kind: str, data: list[Json], inner: Callable[[Json], object]) -> object:
@@ -200,7 +203,7 @@ def _float_of(data: Json) -> float:
     try:
         text = str(data)
         return float.fromhex(text) if "x" in text else float(text)
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:
         raise UnsupportedError(f"malformed float {data!r:.40}") from error
 
 

@@ -40,6 +40,9 @@ _DENIED: Mapping[str, Numbers] = {
     "ioprio_set": (251, 30),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
+    # a group or session of one's own, which nobody would end with the child
+    "setsid": (112, 157),
+    "setpgid": (109, 154),
     # what other processes of the user share
     "shmget": (29, 194),
     "shmat": (30, 196),

@@ -110,9 +110,14 @@ def has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def kill_group(pid: int) -> None:
-    """End a process that leads a group, and the whole group (a C++ compiler that it started)."""
+def end_group(pid: int) -> None:
+    """End what a process left behind in the group that it led, and that nobody may leave."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def kill_group(pid: int) -> None:
+    """End a process that leads a group, and the whole group (a C++ compiler that it started)."""
+    end_group(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

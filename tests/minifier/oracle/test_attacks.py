@@ -123,6 +123,33 @@ def test_a_child_that_closes_the_pipe(
     assert judged(worker, "floor").verdict == "unjudged"
 
 
+def test_a_child_that_never_stops_to_report(
+    worker: WorkerOracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time runs out as anybody's."""
+    monkeypatch.setattr(worker, "_bounds", RunLimits(2.0))
+    assert judged(worker, "round", hang_signature("pre_grad")).verdict == "same"
+
+
+def test_a_child_that_reports_nonsense(worker: WorkerOracle) -> None:
+    """Is ended, and its worker goes on."""
+    report = judged(worker, "trunc")
+    assert (report.verdict, report.lasting) == ("unjudged", False)
+    assert report.detail == "it reported what can't be read"
+    assert judged(worker, "tan").verdict == "other"
+
+
+@pytest.mark.slow
+def test_a_worker_that_starts_anew_runs_nothing_that_children_left(worker: WorkerOracle) -> None:
+    """It is not confined, and warms up from its folder."""
+    left = worker._directory / "inductor" / "left.py"
+    left.write_text("raise SystemExit")
+    assert worker._process is not None
+    worker._process.kill()
+    assert judged(worker, "tan").verdict == "other"
+    assert not left.exists()
+
+
 def test_a_child_that_is_killed(worker: WorkerOracle) -> None:
     """Nobody knows why: the kernel, for the memory of other processes, perhaps."""
     report = judged(worker, "abs")

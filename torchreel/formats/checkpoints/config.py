@@ -38,6 +38,8 @@ _PROCESS = frozenset(
         "compiler.pgo_extra_read_key", "compiler.pgo_extra_write_key",
     }
 )  # fmt: skip
+_LINES_IN_CODE = frozenset({"inductor.cpp.enable_kernel_profile"})
+"""Switches by which Inductor writes stack traces, which are any text, into C++."""
 # Sources and values by which torch chooses symbols: it compares names with them.
 _LONGEST_PATTERN = 4096
 _PATTERNS = frozenset(
@@ -67,7 +69,7 @@ def encode_entry(module: str, key: str, value: object) -> Json:
 
 def is_portable(module: str, key: str, tree: Json) -> bool:
     """Return whether restoring an entry can neither run, open nor reach anything."""
-    if f"{module}.{key}" in _PROCESS:
+    if f"{module}.{key}" in _PROCESS | _LINES_IN_CODE:
         return False
     if f"{module}.{key}" in _PATTERNS and isinstance(tree, str):
         return _is_pattern(tree)

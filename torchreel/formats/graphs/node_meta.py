@@ -26,7 +26,8 @@ from torchreel.torch_compat import fx
 
 # Live objects, rebuilt from the source or not needed; times.
 _LEFT_OUT = frozenset({"grapharg", "creation_timestamp"})
-# Text of many lines; Inductor keeps it for messages and debugging, and writes none of it into code.
+# Text of many lines; Inductor keeps it for messages and debugging, and writes it into code only
+# where `checkpoints.config` has it told to, with trust.
 _LINES = frozenset({"stack_trace", "output_stack_traces"})
 
 

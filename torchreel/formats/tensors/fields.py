@@ -75,7 +75,10 @@ def _reevaluate(expr: sympy.Basic) -> sympy.Basic:
     args = [_reevaluate(arg) for arg in expr.args]
     if expr.func.__name__ in _GROWING and _bits(*args) > _MOST_BITS:
         raise UnsupportedError(f"{expr.func.__name__} of such numbers is not computed")
-    return expr.func(*args)
+    found = expr.func(*args)
+    if _size(found) > _MOST_BITS:
+        raise UnsupportedError(f"{expr.func.__name__} of such numbers is not computed")
+    return found
 
 
 _GROWING = ("Pow", "PowByNatural", "LShift")
@@ -85,9 +88,16 @@ _MOST_BITS = 1 << 16
 
 def _bits(base: sympy.Basic, exponent: sympy.Basic) -> int:
     """Return how many bits a power, or a shifted number, has about."""
-    if not isinstance(exponent, sympy.Number) or not isinstance(base, sympy.Integer):
+    if not isinstance(exponent, sympy.Number) or not isinstance(base, sympy.Rational):
         return 0
-    return max(1, int(base).bit_length()) * min(abs(int(exponent)), _MOST_BITS + 1)
+    return max(1, _size(base)) * min(abs(int(exponent)), _MOST_BITS + 1)
+
+
+def _size(number: sympy.Basic) -> int:
+    """Return how many bits a whole number or a fraction has; 0 for anything else."""
+    if not isinstance(number, sympy.Rational):
+        return 0
+    return max(int(number.p).bit_length(), int(number.q).bit_length())
 
 
 def inner_of(description: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -252,6 +252,8 @@ class WorkerOracle:
             command.append("--kernels")
         if not self._trust:
             sandbox.warn_once()
+        # Children wrote there, and may have put code: the worker, which warms up, is not confined.
+        shutil.rmtree(self._directory / "inductor", ignore_errors=True)
         # The worker asks for the vector instructions before its first case.
         copy_probes(self._directory / "inductor", make=True)
         if self._accelerator is not None:

@@ -297,8 +297,8 @@ def _run(
             status, timed_out = -signal.SIGKILL, True
         finally:
             _end(child)
-        output.seek(0)
-        return status, output.read().decode("utf-8", "replace")[-_TAIL:], timed_out
+        output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL))
+        return status, output.read().decode("utf-8", "replace"), timed_out
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

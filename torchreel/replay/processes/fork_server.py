@@ -190,6 +190,7 @@ def _end_of(pid: int) -> int:
             kill_group(pid)
             os._exit(1)
     os.close(child)
+    kill_group(pid)  # what it left behind; its number is its own until it is waited for
     return os.waitpid(pid, 0)[1]
 
 

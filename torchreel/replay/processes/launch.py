@@ -31,7 +31,13 @@ from torchreel.replay.imposed.device import libraries
 from torchreel.replay.imposed.facts import Facts, variables
 from torchreel.replay.imposed.vector_isa import copy_probes
 from torchreel.replay.processes.fork_server import ERRORS, REQUEST, Child, forked
-from torchreel.sandbox.processes import available_memory, kill_group, named_parent, resident
+from torchreel.sandbox.processes import (
+    available_memory,
+    end_group,
+    kill_group,
+    named_parent,
+    resident,
+)
 from torchreel.sandbox.remains import is_file
 from torchreel.store import queries
 from torchreel.store.copying import copy_recording
@@ -200,6 +206,7 @@ def _wait(
             left = max(0.0, deadline - time.monotonic())
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(min(left, _POLL))
+                end_group(child.pid)
                 return ""
             if resident(child.pid) > memory:
                 return _ended(child, "memory")

@@ -32,13 +32,14 @@ from torchreel.store.failures.signature import (
 _POLL = 0.05  # seconds between two looks at a child's memory
 # Parts of the limit after which the stack of a child that may hang is looked at.
 _LOOKS = (1 / 16, 1 / 4, 1 / 2, 7 / 8)
+_MOST_SAID = 1 << 26  # bytes of a report that has not ended
 _MOST_STACKS = 1 << 20  # bytes of stacks that a child has written
 # Signals for a process's own error. Any other came from outside.
 _OF_ITSELF = frozenset(
     getattr(signal, f"SIG{name}") for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP")
 )
 
-Killed: TypeAlias = Literal["", "cancelled", "orphaned", "presumed", "time", "memory"]
+Killed: TypeAlias = Literal["", "cancelled", "orphaned", "presumed", "time", "memory", "malformed"]
 """The reason for which the watch ended a child; '' for none. Presumed: it is where others hang."""
 
 
@@ -129,11 +130,13 @@ class ChildWatch:
                 self._take(chunk)
             elif has_ended(self._pid):
                 return
-            elif self._must_end():
+            if self.found is None and self._must_end():  # also while it says something without end
                 kill_group(self._pid)
                 return
 
     def _must_end(self) -> bool:
+        if self.killed:
+            return True
         self.peak = max(self.peak, resident(self._pid))
         if os.getppid() != self._parent:
             self.killed = "orphaned"
@@ -141,24 +144,29 @@ class ChildWatch:
             self.killed = "presumed"
         elif time.monotonic() > self._deadline:
             self.killed = "time"
-        elif self.peak > self._memory:
+        elif self.peak > self._memory or len(self._buffer) > _MOST_SAID:
             self.killed = "memory"
         return bool(self.killed)
 
     def _take(self, chunk: bytes) -> None:
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         for line in lines:
-            said = parse_line(line)
-            if said["pid"] != self._pid:
-                continue
-            if "entered" in said:
-                stage, partition = cast("list[str]", said["entered"])
-                self.entered = (stage, partition)
-                self.looks.entered(stage, partition)
-                if self._compiling is None and stage not in PREPARATION:
-                    self._compiling = (time.monotonic(), resident(self._pid))
-            elif "finding" in said:
-                self.found = ChildReport(**said["finding"])  # type: ignore[arg-type]
+            try:
+                self._hear(parse_line(line))
+            except (KeyError, TypeError, ValueError):  # the code of a case can write there
+                self.killed = self.killed or "malformed"
+
+    def _hear(self, said: Mapping[str, Json]) -> None:
+        if said["pid"] != self._pid:
+            return
+        if "entered" in said:
+            stage, partition = cast("list[str]", said["entered"])
+            self.entered = (stage, partition)
+            self.looks.entered(stage, partition)
+            if self._compiling is None and stage not in PREPARATION:
+                self._compiling = (time.monotonic(), resident(self._pid))
+        elif "finding" in said:
+            self.found = ChildReport(**said["finding"])  # type: ignore[arg-type]
 
     def finding(
         self, status: int, output: str, task: Mapping[str, Json]
@@ -173,6 +181,8 @@ class ChildWatch:
             return self._timed_out(wanted), False
         if self.killed == "memory":
             return self._too_large(wanted), True
+        if self.killed == "malformed":
+            return self._unjudged("it reported what can't be read"), False
         if self.killed == "cancelled":
             return self._unjudged("nobody waits for it any more"), False
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
