@@ -35,6 +35,29 @@ def test_all_state_that_dynamo_guards_on_is_written_down() -> None:
     assert set(_KNOWN.values()) <= ambient.STATE.keys()
 
 
+def test_the_precision_of_each_backend_is_imposed_again() -> None:
+    plain = ambient.encode_ambient()
+    assert "fp32_precision" not in plain
+    seen = []
+    try:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        seen.append(ambient.encode_ambient())
+        torch.backends.fp32_precision = "tf32"
+        seen.append(ambient.encode_ambient())
+        torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
+        seen.append(ambient.encode_ambient())
+        for wanted in [plain, *seen]:
+            with ambient.imposed(wanted):
+                assert ambient.encode_ambient() == wanted
+            assert ambient.encode_ambient() == seen[-1]
+    finally:
+        ambient._set_precisions(None)
+        torch.set_float32_matmul_precision("highest")
+    assert ambient.encode_ambient() == plain
+    assert all("fp32_precision" in state for state in seen)
+    assert seen[0]["float32_matmul_precision"] is None  # torch raises where they differ
+
+
 def test_state_that_few_programs_change_is_imposed_again() -> None:
     plain, before = ambient.encode_ambient(), _guarded()
     assert not {"autocast_others", "bf16_reduction", "fp16_reduction", "sdp_cudnn"} & plain.keys()

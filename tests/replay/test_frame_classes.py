@@ -28,6 +28,49 @@ ones = torch.ones
 """
 
 PROGRAMS = {
+    "objects of which a pickle says less than they are": """
+import array
+from torch.nn.attention.bias import causal_lower_right
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+LIMITS, BYTE = torch.finfo(torch.float16), torch.iinfo(torch.int8)
+P, R = typing.ParamSpec("P"), typing.TypeVar("R")
+Size = typing.NewType("Size", int)
+class Samples(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.samples = array.array("f", range(5000))
+    def forward(self, x): return x + 1
+class Picks:
+    def __init__(self): self.scale, self.cache = 2, {"a": 3}
+    def __getstate__(self): return {"scale": self.scale}
+@functools.lru_cache(None)
+def table(n): return n + 1
+table.factor = 5
+def decorated(function: typing.Callable[P, R]) -> typing.Callable[P, R]:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R: return function(*args, **kwargs)
+    return wrapper
+@decorated
+def sized(x, n: Size = Size(2)): return x * n
+def picked(x, o): return x * o.scale + o.cache["a"]
+def limited(x): return x.clamp(LIMITS.min, LIMITS.max) + BYTE.max
+def typed(x): return sized(x) + 1
+def biased(q, bias):
+    return torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=bias)
+def factors(x, f): return x * f.factor
+def step(p): p.data.sub_(p.grad * 0.1)
+def run(function, *args): torch.compile(function, backend="eager")(*args)
+def main():
+    run(Samples(), ones(4))
+    run(picked, ones(4), Picks())
+    run(limited, ones(4))
+    run(typed, ones(4))
+    run(factors, ones(4), table)
+    run(biased, torch.randn(1, 2, 4, 8), causal_lower_right(4, 4))
+    weight = torch.nn.Parameter(ones(3, dtype=torch.bfloat16))
+    weight.grad_dtype = torch.float32
+    weight.grad = ones(3)
+    run(step, weight)
+""",
     "the order of a class's members": """
 def names(x, o):
     for name in type(o).__dict__.keys():

@@ -103,6 +103,47 @@ def _set_reduction(kind: str) -> Setter:
     return impose
 
 
+_PRECISIONS: Mapping[tuple[str, str], str] = {
+    ("generic", "all"): "none", ("cuda", "all"): "none", ("mkldnn", "all"): "none",
+    ("cuda", "conv"): "tf32", ("cuda", "rnn"): "tf32",
+    ("mkldnn", "conv"): "none", ("mkldnn", "rnn"): "none",
+    ("cuda", "matmul"): "none", ("mkldnn", "matmul"): "none",
+}  # fmt: skip
+"""Precision of float32 by backend and operation, as a process begins: those that others follow come
+first."""
+_MATMUL = "matmul"
+
+
+def _matmul_precision() -> str | None:
+    """Return the precision of matrix products; None where backends have their own."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # it says so
+        return None
+
+
+def _set_matmul_precision(precision: str | None) -> None:
+    if precision is not None:
+        torch.set_float32_matmul_precision(precision)
+
+
+def _precisions() -> dict[str, str] | None:
+    """Return the precision of each backend and operation, where a program set one by itself."""
+    get = torch._C._get_fp32_precision_getter
+    now = {pair: str(get(*pair)) for pair in _PRECISIONS}
+    own = any(value != _PRECISIONS[pair] for pair, value in now.items() if pair[1] != _MATMUL)
+    if not own and _matmul_precision() is not None:
+        return None
+    return {".".join(pair): value for pair, value in now.items()}
+
+
+def _set_precisions(wanted: Mapping[str, str] | None) -> None:
+    """Set the precision of each backend and operation; None means those of the beginning."""
+    for pair, first in _PRECISIONS.items():
+        value = first if wanted is None else str(wanted.get(".".join(pair), first))
+        torch._C._set_fp32_precision_setter(*pair, value)
+
+
 def _set_saved_tensors_hooks_disabled(message: Any) -> None:
     """Forbid hooks on saved tensors with this message, as torch.func does; allow them with None."""
     if message is None:
@@ -128,10 +169,8 @@ STATE: dict[str, tuple[Getter, Setter]] = {
     "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "num_threads": (torch.get_num_threads, torch.set_num_threads),
     "deterministic": (_deterministic, _set_deterministic),
-    "float32_matmul_precision": (
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
-    ),
+    "fp32_precision": (_precisions, _set_precisions),
+    "float32_matmul_precision": (_matmul_precision, _set_matmul_precision),
     "autocast_cache": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     **{
         f"autocast_{device}": (_autocast_of(device), _set_autocast(device))
@@ -166,6 +205,7 @@ STATE: dict[str, tuple[Getter, Setter]] = {
 _RARE: Mapping[str, object] = {
     "saved_tensors_hooks_disabled": None, "dual_level": -1, "profiler_enabled": False,
     "sdp_cudnn": True, "autocast_others": [], "bf16_reduction": None, "fp16_reduction": None,
+    "fp32_precision": None,
 }  # fmt: skip
 """State that is written down only where it is another than this: hardly ever."""
 
@@ -248,7 +288,7 @@ def imposed(ambient: Json) -> Iterator[None]:
     before = {name: get() for name, (get, _) in STATE.items()}
     wanted = {name: node_arguments.decode_value(tree, _no_leaf) for name, tree in ambient.items()}
     try:
-        _impose(wanted)
+        _impose({**_RARE, **wanted})
         with (
             torch.inference_mode() if ambient.get("inference_mode") else contextlib.nullcontext(),
             _dispatching_below(ambient.get("dispatch_below")),
@@ -260,9 +300,9 @@ def imposed(ambient: Json) -> Iterator[None]:
 
 
 def _impose(state: Mapping[str, Any]) -> None:
-    for name, value in state.items():
-        if name in STATE and STATE[name][0]() != value:
-            STATE[name][1](value)
+    for name, (get, impose) in STATE.items():
+        if name in state and get() != state[name]:
+            impose(state[name])
 
 
 def _no_leaf(kind: str, data: Json) -> object:

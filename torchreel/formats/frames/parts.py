@@ -16,6 +16,7 @@ import importlib
 import operator
 import sys
 import threading
+import typing
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,7 +71,12 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     if type(obj) is functools.cached_property:  # it has a lock in Python 3.11
         return cached_property_named, (obj.func, obj.attrname)
     if isinstance(obj, _CACHED):
-        return cached, (obj.__wrapped__, obj.cache_parameters())
+        added = {k: v for k, v in vars(obj).items() if k not in _OF_WRAPPED}
+        return cached, (obj.__wrapped__, obj.cache_parameters()), added
+    if type(obj) in (torch.finfo, torch.iinfo):
+        return type(obj), (getattr(torch, obj.dtype),)
+    if (variable := _type_of_main(obj)) is not None:
+        return type(obj), variable
     if type(obj) is weakref.ref:
         return weak, (obj(),)
     if type(obj) in _WEAK_MAPPINGS:
@@ -88,6 +94,23 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
 
 
 _CACHED = type(functools.lru_cache(len))
+_OF_WRAPPED = frozenset({*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"})
+"""Attributes that a wrapper takes from the function that it wraps."""
+
+
+def _type_of_main(obj: Any) -> tuple[object, ...] | None:
+    """Return the arguments that make a parameter of types or a new type of `__main__`, else None.
+
+    pickle takes them by name from their module, which is another in a replay.
+    """
+    if getattr(obj, "__module__", "") != "__main__":
+        return None
+    if type(obj) is typing.NewType:
+        return obj.__name__, obj.__supertype__
+    return (obj.__name__,) if type(obj) in _TYPE_PARAMETERS else None
+
+
+_TYPE_PARAMETERS = (typing.ParamSpec, typing.TypeVarTuple)
 
 
 def cached_property_named(function: Callable[[Any], object], name: str | None) -> object:
@@ -373,9 +396,20 @@ def _parts(tensor: Any) -> tuple[object, ...]:
 def _marks_of(tensor: Any) -> dict[str, object]:
     """Return the marks of a tensor for Dynamo, and its gradient."""
     carried = {k: v for k, v in vars(tensor).items() if k.startswith(_MARKS)}
+    if tensor.is_leaf and (of_grad := grad_dtype_of(tensor)) is not None:
+        carried["grad_dtype"] = of_grad[0]
     if tensor.is_leaf and tensor.grad is not None:
         carried["grad"] = tensor.grad
     return carried
+
+
+def grad_dtype_of(tensor: Any) -> tuple[torch.dtype | None] | None:
+    """Return in a tuple the dtype that a leaf's gradient has to have; None where it is the leaf's.
+
+    That dtype is None where any will do.
+    """
+    wanted = getattr(tensor, "grad_dtype", tensor.dtype)
+    return None if wanted == tensor.dtype else (wanted,)
 
 
 def set_marks(tensor: torch.Tensor, carried: Mapping[str, object]) -> None:

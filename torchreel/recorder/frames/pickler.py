@@ -20,12 +20,14 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
+import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats import namespaces
 from torchreel.formats.frames.parts import (
     Opaque,
     function_beneath,
+    grad_dtype_of,
     made,
     member,
     of_process,
@@ -40,6 +42,7 @@ from torchreel.recorder.frames.reduce_values import (
     is_made_anew,
     members_of,
     past_overrides,
+    picks_its_state,
     plain_members_of,
     with_marks,
     with_token,
@@ -239,6 +242,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return with_token(obj, parts)
             if has_own_state(obj) and (parts := members_of(obj)) is not None:
                 return with_token(obj, parts)
+            if picks_its_state(obj) and (parts := plain_members_of(obj)) is not None:
+                return with_token(obj, parts)
             if _holds_a_taken_lock(obj):
                 raise UnsupportedError("its methods may wait for a lock that is taken")
             reduce = self.dispatch_table.get(type(obj))
@@ -246,6 +251,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
             if type(found) is str:
                 places.check_name(obj, found)
+            if (count := _bytes_in(found)) > _LONGEST_BYTES:
+                return self._left_out(obj, f"{count} bytes are data")
             if places.is_mark(obj, found):
                 homes = {*self._modules(), type(obj).__module__}
                 if (place := places.in_modules(obj, homes)) is not None:
@@ -266,11 +273,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return made, (id(obj), make, *arguments), *rest
         if (parts := plain_members_of(obj)) is not None:
             return with_token(obj, parts)
+        kind = attempt.kind.__name__ if attempt.kind else ""
+        return self._left_out(obj, f"it can't be pickled ({kind})")
+
+    def _left_out(self, obj: object, why: str) -> Any:
+        """Return the reduce value of what stands for an object that is left out, and note it."""
         kind = type(obj)
-        opaque = self._notes.missing(
-            f"{kind.__module__}.{kind.__qualname__}",
-            f"it can't be pickled ({attempt.kind.__name__ if attempt.kind else ''})",
-        )
+        opaque = self._notes.missing(f"{kind.__module__}.{kind.__qualname__}", why)
         return Opaque, (opaque.type, opaque.reason)
 
     def _stream(self, obj: Any) -> Any:
@@ -281,10 +290,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         for name in ("stdin", "stdout", "stderr"):
             if obj is getattr(sys, name, None):
                 return member, ("sys", name)
-        kind = type(obj)
-        name = f"{kind.__module__}.{kind.__qualname__}"
-        opaque = self._notes.missing(name, "what is in a file is data")
-        return Opaque, (opaque.type, opaque.reason)
+        return self._left_out(obj, "what is in a file is data")
 
     def _modules(self) -> set[str]:
         """Return the names of the modules of the functions so far."""
@@ -341,12 +347,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 continue  # it would bring its mode
             carried = dict(getattr(tensor, "__dict__", None) or {})
             is_leaf = number < first and getattr(tensor, "is_leaf", False)
+            if is_leaf and (of_grad := grad_dtype_of(tensor)) is not None:
+                carried["grad_dtype"] = of_grad[0]  # before the gradient, which it allows
             if is_leaf and tensor.grad is not None:  # type: ignore[attr-defined]
                 carried["grad"] = tensor.grad  # type: ignore[attr-defined]
                 self.persistent_id(carried["grad"])
-            kind, home = type(tensor), str(type(tensor).__module__)
-            if _is_plain(description) and home.partition(".")[0] != "torch":
-                carried["__class__"] = kind
+            if _is_plain(description) and _has_class(tensor):
+                carried["__class__"] = type(tensor)
             if carried:
                 found.append((number, carried))
         return found
@@ -355,6 +362,21 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 def _is_plain(description: Json) -> bool:
     """Return True for the description of a tensor that is no wrapper, and of no special kind."""
     return isinstance(description, Mapping) and description.get("k") == "tensor"
+
+
+def _has_class(tensor: object) -> bool:
+    """Return True for a tensor of a class that is more than a tensor, be it one of torch's own."""
+    kind = type(tensor)
+    of_torch = str(kind.__module__).startswith("torch._")  # a fake tensor, a functional one
+    return kind not in (torch.Tensor, torch.nn.Parameter) and not of_torch
+
+
+def _bytes_in(reduced: Any) -> int:
+    """Return how many bytes of data a reduce value hands to a function, or to `__setstate__`."""
+    if type(reduced) is not tuple:
+        return 0
+    handed = [*reduced[1], *reduced[2:3]]
+    return sum(len(one) for one in handed if type(one) in (bytes, bytearray))
 
 
 def _holds_a_taken_lock(obj: object) -> bool:

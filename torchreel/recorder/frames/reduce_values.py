@@ -133,9 +133,23 @@ def has_own_state(obj: object) -> bool:
     """
     if optimizers.is_optimizer(obj) or _is_uninitialised(obj):
         return True
-    methods = [getattr(type(obj), name, None) for name in _STATES]
-    homes = {method.__module__ for method in methods if type(method) is FunctionType}
-    return any(str(home).partition(".")[0] not in places.KNOWN_ANYWHERE for home in homes)
+    return any(_is_own(obj, name) for name in _STATES)
+
+
+def picks_its_state(obj: object) -> bool:
+    """Return True if a class picks what of its objects is pickled, and not how they are made.
+
+    Dynamo sees all members, also a cache or a connection that the class leaves out.
+    """
+    return _is_own(obj, "__getstate__") and not any(_is_own(obj, name) for name in _STATES[1:])
+
+
+def _is_own(obj: object, name: str) -> bool:
+    """Return True for a method of the program or a library of its."""
+    method = getattr(type(obj), name, None)
+    if type(method) is not FunctionType:
+        return False
+    return str(method.__module__).partition(".")[0] not in places.KNOWN_ANYWHERE
 
 
 def members_of(obj: object) -> tuple[Any, ...] | None:

@@ -89,7 +89,8 @@ TEXTS = frozenset(
 )  # fmt: skip
 """Fields of Dynamo's events whose text may hold an identity."""
 _KINDS = (
-    "guards.", "frame.", "output_graph.", "describe_", "runtime_assert.", FakeConversion.kind,
+    "guards.", "frame.", "output_graph.", "describe_", "runtime_assert.", "scalar.",
+    FakeConversion.kind,
 )  # fmt: skip
 
 
