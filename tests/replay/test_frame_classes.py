@@ -28,6 +28,33 @@ ones = torch.ones
 """
 
 PROGRAMS = {
+    "classes that want arguments, and code that only registries lead to": """
+import torch.utils._pytree as pytree
+class Pair:
+    def __init__(self, a, b): self.a, self.b = a, b
+pytree.register_pytree_node(Pair, lambda p: ([p.a, p.b], None), lambda parts, _: Pair(*parts))
+class Base:
+    known = {}
+    def __init_subclass__(cls, key, **more):
+        super().__init_subclass__(**more)
+        Base.known[key] = cls
+class Sub(Base, key="s"):
+    def go(self, x): return x + len(Base.known)
+class Meta(type):
+    def __new__(mcs, name, bases, items, *, unit): return super().__new__(mcs, name, bases, items)
+    def __init__(cls, name, bases, members, *, unit): cls.unit = unit
+class Metre(metaclass=Meta, unit=3):
+    def go(self, x): return x * self.unit
+def mapped(p): return torch.func.vmap(lambda q: q.a + q.b)(p), pytree.tree_map(lambda t: t * 2, p)
+def goes(x, o): return o.go(x)
+def main():
+    torch.compile(mapped, backend="eager")(Pair(ones(4, 4), ones(4, 4)))
+    torch.compile(goes, backend="eager")(ones(3), Sub())
+    torch.compile(goes, backend="eager")(ones(3), Metre())
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda m, i, o: o * 3)
+    torch.compile(torch.nn.Linear(4, 4), backend="eager")(ones(4, 4))
+    hook.remove()
+""",
     "objects of which a pickle says less than they are": """
 import array
 from torch.nn.attention.bias import causal_lower_right

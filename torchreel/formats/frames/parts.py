@@ -20,8 +20,9 @@ import typing
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -311,6 +312,40 @@ def _operator(path: str) -> object:
     for part in path.split("."):
         found = getattr(found, part, None)
     return found
+
+
+def new_class(
+    make: Callable[..., object],
+    metaclass: type,
+    name: str,
+    bases: tuple[type, ...],
+    members: Mapping[str, object],
+    *more: object,
+) -> object:
+    """Return a class that `make` of cloudpickle makes, to be filled.
+
+    A metaclass or an `__init_subclass__` may want arguments, which a class does not keep
+    (`class Sub(Base, key="s")`): the class is made past them, as what they did is in its members.
+    """
+    try:
+        return make(metaclass, name, bases, members, *more)
+    except TypeError:
+        with _subclassed_silently(bases):
+            return make(partial(type.__new__, metaclass), name, bases, members, *more)
+
+
+@contextmanager
+def _subclassed_silently(bases: tuple[type, ...]) -> Iterator[None]:
+    """Take the `__init_subclass__` of bases away for the length of a `with`."""
+    owners = {cls for base in bases for cls in base.__mro__ if "__init_subclass__" in vars(cls)}
+    before = {cls: vars(cls)["__init_subclass__"] for cls in owners - {object}}
+    for cls in before:
+        type.__setattr__(cls, "__init_subclass__", classmethod(lambda cls, **options: None))
+    try:
+        yield
+    finally:
+        for cls, method in before.items():
+            type.__setattr__(cls, "__init_subclass__", method)
 
 
 def bare(cls: type) -> object:

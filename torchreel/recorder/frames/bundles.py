@@ -262,6 +262,7 @@ def with_state(
     value that can't be pickled as a whole is left out: a replay that misses it says so.
     """
     state, settings, begun = list[Json](), list[Json](), time.monotonic()
+    lines: dict[str, set[tuple[int, int]]] = {}
     # Owners come before what they hold: a replay may have to put them in place.
     for member in sorted({one[:3]: one for one in members}.values(), key=Member.depth):
         if time.monotonic() - begun > LONGEST:
@@ -270,14 +271,16 @@ def with_state(
             settings += _setting(member, describe, redactor)
         elif (content := _filled(member.value)) is not None:
             if member.is_of_program or not member.path:
-                state += _value(member, content, describe, redactor)
+                state += _value(member, content, describe, redactor, lines)
         elif member.is_of_program and not _is_definition(member.value):
-            state += _value(member, member.value, describe, redactor, _type_name(member.value))
+            kind = _type_name(member.value)
+            state += _value(member, member.value, describe, redactor, lines, kind)
     if not (state or settings) or bundle.tensors is None:
         return None
     document = parse_json(bundle.tensors)
     assert isinstance(document, Mapping)
     document = {**document, "state": state, "patches": _joined(document.get("patches"), settings)}
+    document["lines"] = _with_lines(document.get("lines"), lines)
     return replace(bundle, tensors=canonical_json(document))
 
 
@@ -292,11 +295,26 @@ def _setting(member: Member, describe: Describe, redactor: Redactor | None) -> l
     return [_patch(member.module, member.path, member.name, data)]
 
 
+def _with_lines(known: Json, found: Mapping[str, set[tuple[int, int]]]) -> dict[str, Json]:
+    """Add the lines of code that only modules lead to (a hook for all modules) to those known."""
+    before = known if isinstance(known, Mapping) else {}
+    joined: dict[str, Json] = dict(before)
+    for file, spans in found.items():
+        own = before.get(file)
+        joined[file] = {**(own if isinstance(own, Mapping) else {}), **_lines(file, spans)}
+    return joined
+
+
 def _value(
-    member: Member, value: object, describe: Describe, redactor: Redactor | None, kind: str = ""
+    member: Member,
+    value: object,
+    describe: Describe,
+    redactor: Redactor | None,
+    lines: dict[str, set[tuple[int, int]]],
+    kind: str = "",
 ) -> list[Json]:
     """Return the content of a container, or an object of some `kind`; [] for one that can't be kept
-    as a whole.
+    as a whole.  The places of its code are added to `lines`.
     """
     notes = Notes()
     # Under its name, which may say that it is secret.
@@ -309,6 +327,8 @@ def _value(
     data, _ = pickled(value, describe, notes)
     if data is None:
         return []
+    for file, spans in notes.lines.items():
+        lines.setdefault(file, set()).update(spans)
     return [{
         "module": member.module, "class": member.path, "member": member.name, "type": kind,
         "data": base64.b64encode(data).decode(), "tensors": notes.tensors,

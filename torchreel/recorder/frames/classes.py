@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from types import ClassMethodDescriptorType, MemberDescriptorType
 from typing import Any, Generic, get_origin
 
+from torchreel.formats.frames.parts import new_class
+
 
 def with_members(cls: type, reduced: Any) -> Any:
     """Add to the reduce value of a class its `__qualname__`, and the order of its members.
@@ -29,6 +31,8 @@ def with_members(cls: type, reduced: Any) -> Any:
     arguments = _with_order(cls, order, arguments, attributes)
     known = {name: attributes[name] for name in order if name in attributes}
     whole = {**known, **attributes, "__qualname__": cls.__qualname__}
+    if type(cls) not in _METACLASSES or _is_watched(cls):
+        function, arguments = new_class, (function, *arguments)
     return function, arguments, (whole, *others), *rest
 
 
