@@ -28,6 +28,17 @@ ones = torch.ones
 """
 
 PROGRAMS = {
+    "the order of sets whose table is larger than they need": """
+LEFT = set(range(0, 300, 3))
+for number in list(LEFT):
+    if number not in (3, 33, 66, 129): LEFT.discard(number)
+def listed(x):
+    for number in LEFT: x = x * number + 1
+    return x
+def main():
+    assert list(LEFT) != list({*list(LEFT)})
+    torch.compile(listed, backend="eager")(ones(3))
+""",
     "classes that want arguments, and code that only registries lead to": """
 import torch.utils._pytree as pytree
 class Pair:
@@ -844,6 +855,23 @@ def _kept(document: bytes) -> list[dict[str, str]]:
         return []
     found: list[dict[str, str]] = json.loads(document)["patches"]["kept"]
     return found
+
+
+_TEXTS = """
+WORDS = set("alpha beta gamma delta epsilon zeta eta theta iota kappa".split())
+def listed(x):
+    for word in WORDS: x = x * len(word) + 1
+    return x
+def main():
+    torch.compile(listed, backend="eager")(ones(3))
+"""
+
+
+@pytest.mark.slow
+def test_a_set_of_texts_with_another_order_is_said(tmp_path: Path) -> None:
+    (row,) = _replays(_TEXTS, tmp_path)
+    assert row.verdict.verdict == "refused"
+    assert "a set (10 items) whose order follows from hashes" in row.verdict.detail
 
 
 STACK = """

@@ -42,6 +42,11 @@ _FROZEN = (
     "the model is frozen, so that small weights are constants of its code, and a frame has none of "
     "their values; replay it with --entry graph"
 )
+_DISORDERED = (
+    "the frame has a set ({} items) whose order follows from hashes, which are others in this "
+    "process, and its replay differs; the order of texts is the same in all processes where "
+    "PYTHONHASHSEED is set for the recording"
+)
 _BACKEND_FAILED = (
     "the recorded compile failed in its backend, which is the program's own: name the module that "
     "has it with --import MODULE"
@@ -155,6 +160,9 @@ def judge(
         return replace(verdict, verdict=REFUSED, detail=mine.no_stand_in)
     if verdict.verdict == DIVERGED and mine.frozen:
         return replace(verdict, verdict=REFUSED, detail=_FROZEN)
+    if verdict.verdict == DIVERGED and mine.disordered:
+        sizes = " and ".join(map(str, mine.disordered))
+        return replace(verdict, verdict=REFUSED, detail=_DISORDERED.format(sizes))
     if verdict.verdict == DIVERGED and elsewhere:
         return replace(verdict, verdict=REFUSED, detail=module_state.refusal(elsewhere))
     failure = queries.failure_of(store, group.last)

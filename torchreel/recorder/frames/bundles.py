@@ -297,11 +297,11 @@ def _setting(member: Member, describe: Describe, redactor: Redactor | None) -> l
 
 def _with_lines(known: Json, found: Mapping[str, set[tuple[int, int]]]) -> dict[str, Json]:
     """Add the lines of code that only modules lead to (a hook for all modules) to those known."""
-    before = known if isinstance(known, Mapping) else {}
-    joined: dict[str, Json] = dict(before)
+    joined: dict[str, Json] = dict(known) if isinstance(known, Mapping) else {}
     for file, spans in found.items():
-        own = before.get(file)
-        joined[file] = {**(own if isinstance(own, Mapping) else {}), **_lines(file, spans)}
+        own = joined.get(file)
+        text: dict[str, Json] = dict(own) if isinstance(own, Mapping) else {}
+        joined[file] = {**text, **_lines(file, spans)}
     return joined
 
 
@@ -399,7 +399,7 @@ def _operators(notes: Notes) -> dict[str, Json]:
     return found
 
 
-def _lines(file: str, spans: set[tuple[int, int]]) -> Json:
+def _lines(file: str, spans: set[tuple[int, int]]) -> dict[str, Json]:
     """Return the lines of a file that functions of the bundle are made of: messages quote them."""
     text = linecache.getlines(file)
     if file.startswith(GENERATED):

@@ -117,6 +117,8 @@ class FrameOutcome:
     """The operators that this process lacked."""
     no_stand_in: str = ""
     """The reason why nothing stands in for an operator that this process lacks."""
+    disordered: list[int] = field(default_factory=list)
+    """Numbers of items of sets that have another order than they had."""
     frozen: bool = False
     """True if Inductor froze the weights (`freezing`): small ones are constants of the code."""
 
@@ -231,6 +233,7 @@ def _trace(
     stand_ins.offer(operators)
     frame = _loaded(bundle)
     outcome.notes += frame.notes
+    outcome.disordered += frame.disordered
     _stand_in(operators, outcome)
     if call.filtered and frame.guard_filter is None:
         raise UnsupportedError(

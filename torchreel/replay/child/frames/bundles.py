@@ -16,7 +16,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FunctionType
@@ -32,7 +32,7 @@ from torchreel.errors import (
 from torchreel.formats.frames.parts import Opaque
 from torchreel.recorder.frames.bundles import FORMAT, GENERATED
 from torchreel.recorder.frames.patches import Patch, state_of
-from torchreel.replay.child.frames import known_tensors, modules, patches
+from torchreel.replay.child.frames import known_tensors, modules, patches, sets
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json
@@ -67,6 +67,8 @@ class LoadedFrame:
     """Members of modules and classes that the program had changed."""
     config: Mapping[str, Callable[[], object]] = field(default_factory=dict)
     """Loaders of the config entries that hold the program's own code, by their names."""
+    disordered: tuple[int, ...] = ()
+    """Numbers of items of its sets that have another order in this process."""
 
     def call(self, wrapper: Callable[[FunctionType], Callable[..., Any]]) -> Any:
         """Call `wrapper(function)`, `torch.compile` for example, with the arguments."""
@@ -115,17 +117,19 @@ class LoadedBundle:
         before, described = known_tensors.tokens(), document.get("tensors")
         tensors = _tensors(described)
         notes = modules.differences(document.get("modules"))
+        disordered: set[int] = set()
         try:
             replaced_tensors()
-            content = _unpickled(self.data, tensors, self.place)
+            content = _unpickled(self.data, tensors, self.place, disordered=disordered)
             assert isinstance(described, list), "_tensors wants one"
             if known_tensors.put_back(described, tensors, replaced_tensors(), before):
-                content = _unpickled(self.data, tensors, self.place)
+                content = _unpickled(self.data, tensors, self.place, disordered=disordered)
         except ReplayError as error:
             raise ReplayError(" ".join([str(error), *notes])) from error
         for state in _state_of(document):
             self._restore(state)
-        return _frame(content, tensors, self, tuple(notes))
+        frame = _frame(content, tensors, self, tuple(notes))
+        return replace(frame, disordered=tuple(sorted(disordered)))
 
     def _restore(self, state: _State) -> None:
         """Have a module hold what it held; what can't be restored is left: the guards will tell."""
@@ -380,16 +384,14 @@ _MOVED = {
 """Modules of ours that bundles of older versions name, and where they are now."""
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads a bundle; a tensor is a number in it."""
+class _Reading:
+    """Says for an unpickler of either kind what names and numbers of a bundle stand for."""
 
-    def __init__(self, data: bytes, tensors: list[object]) -> None:
-        super().__init__(io.BytesIO(data))
-        self._tensors = tensors
+    _tensors: Sequence[object]
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the object that a bundle names, also under the older name of its module."""
-        return super().find_class(_MOVED.get(module, module), name)
+        return super().find_class(_MOVED.get(module, module), name)  # type: ignore[misc]
 
     def persistent_load(self, number: object) -> object:
         """Return the object for a persistent id of the pickle.
@@ -409,11 +411,41 @@ class _Unpickler(pickle.Unpickler):
         return self._tensors[number]
 
 
+class _Unpickler(_Reading, pickle.Unpickler):
+    """Reads a bundle; a tensor is a number in it."""
+
+    disordered: Sequence[int] = ()
+
+    def __init__(self, data: bytes, tensors: list[object]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._tensors = tensors
+
+
+class _UnpicklerWithSets(_Reading, sets.Unpickler):
+    """Reads a bundle that has sets."""
+
+    def __init__(self, data: bytes, tensors: list[object]) -> None:
+        super().__init__(data)
+        self._tensors = tensors
+
+
 def _unpickled(
-    data: bytes, tensors: list[object], place: str, what: str = "The frame of compile"
+    data: bytes,
+    tensors: list[object],
+    place: str,
+    what: str = "The frame of compile",
+    disordered: set[int] | None = None,
 ) -> Any:
+    """Return the object of a pickle.
+
+    `disordered` is filled with the sizes of sets that have another order than they had.
+    """
+    unpickler = (_UnpicklerWithSets if sets.has_sets(data) else _Unpickler)(data, tensors)
     try:
-        return _Unpickler(data, tensors).load()
+        found = unpickler.load()
+        if disordered is not None:
+            disordered.update(unpickler.disordered)
+        return found
     except (ImportError, AttributeError) as error:
         if isinstance(getattr(error, "obj", None), Opaque):
             raise ReplayError(f"{what} {place} is not complete: {error}.") from error
