@@ -28,6 +28,33 @@ ones = torch.ones
 """
 
 PROGRAMS = {
+    "objects of C++, of no name, of slots, and data that is no tensor": """
+from torch.nn.attention import SDPBackend, sdpa_kernel
+CHOSEN = SDPBackend.MATH
+def attended(q, more):
+    with sdpa_kernel([CHOSEN, *more], set_priority=True):
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+class Missing:
+    def __reduce__(self): return "MISSING"
+MISSING = Missing()
+def given(x, k=MISSING): return x.sin() if k is MISSING else x.cos()
+class Holder: pass
+def held(x, o): return x + o.k
+class Slotted(torch.nn.Module):
+    __slots__ = ("q",)
+    def __init__(self):
+        super().__init__()
+        self.q = 4
+    def forward(self, x): return x * self.q
+def run(function, *args): torch.compile(function, backend="eager")(*args)
+def main():
+    run(attended, torch.randn(1, 2, 4, 8), [SDPBackend.EFFICIENT_ATTENTION])
+    run(given, ones(3))
+    holder = Holder()
+    holder.data, holder.k = torch.arange(64.0).untyped_storage(), 3
+    run(held, ones(3), holder)
+    run(Slotted(), ones(3))
+""",
     "the order of sets whose table is larger than they need": """
 LEFT = set(range(0, 300, 3))
 for number in list(LEFT):

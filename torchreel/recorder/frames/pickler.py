@@ -149,6 +149,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             description = self._describe(obj)
             if description is None:
                 return None
+            if isinstance(description, Mapping) and description.get("k") == "opaque":
+                name, why = str(description.get("type")), str(description.get("reason"))
+                self._notes.missing(name, why)
             description = self._with_base(obj, description)
             number = self._numbers[id(obj)] = len(self._held)
             self._held.append(obj)
@@ -212,6 +215,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._cells.reduced(obj)
         if issubclass(type(obj), IOBase):
             return self._stream(obj)
+        if (place := places.of_binding(obj)) is not None:
+            self._notes.add_module(place[0])
+            return member, place
         found = super().reducer_override(obj)
         if found is not NotImplemented and type(obj) is FunctionType:
             if (beneath := places.of_function(obj)) is not None:
@@ -251,6 +257,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
             if type(found) is str:
                 places.check_name(obj, found)
+                home = getattr(obj, "__module__", "")
+                if home == "__main__" and (parts := plain_members_of(obj)) is not None:
+                    return with_token(obj, parts)  # a replay has another `__main__`
             if (count := _bytes_in(found)) > _LONGEST_BYTES:
                 return self._left_out(obj, f"{count} bytes are data")
             if places.is_mark(obj, found):

@@ -82,6 +82,31 @@ def is_mark(obj: object, reduced: object) -> bool:
     return make is bare and len(arguments) == 1
 
 
+def of_binding(obj: Any) -> tuple[str, str] | None:
+    """Return the place of a class that C++ defines for Python, or of a member of such an enum.
+
+    None for one that its own name leads to, and for all others.  `SDPBackend` of torch.nn.attention
+    calls itself `_SDPBackend`; Dynamo knows its members by their identity.
+    """
+    cls: Any = obj if issubclass(type(obj), type) else type(obj)
+    if type(cls).__name__ != _OF_PYBIND:
+        return None
+    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
+        place = cls.__module__, cls.__qualname__
+    elif (found := in_modules(cls, {cls.__module__, "torch._C"})) is not None:
+        place = found
+    else:
+        return None
+    if cls is obj:
+        return place
+    name = getattr(obj, "name", "")
+    is_member = type(name) is str and name != "" and getattr(cls, name, None) is obj
+    return (place[0], f"{place[1]}.{name}") if is_member else None
+
+
+_OF_PYBIND = "pybind11_type"
+
+
 def in_modules(obj: object, modules: Iterable[str]) -> tuple[str, str] | None:
     """Return the module and the name of a global that an object is; None for any other.
 

@@ -133,6 +133,8 @@ def has_own_state(obj: object) -> bool:
     """
     if optimizers.is_optimizer(obj) or _is_uninitialised(obj):
         return True
+    if isinstance(obj, torch.nn.Module) and any(map(_slots_of, type(obj).__mro__)):
+        return True  # a module's `__setstate__` knows nothing of slots
     return any(_is_own(obj, name) for name in _STATES)
 
 
@@ -164,6 +166,9 @@ def members_of(obj: object) -> tuple[Any, ...] | None:
     wrapped = optimizers.wrapped_steps(type(obj)) if is_optimizer else []
     if wrapped:
         return bare, (type(obj),), (dict(vars(obj)), wrapped), None, None, set_optimizer
+    slots = dict(_held(obj, [name for base in type(obj).__mro__ for name in _slots_of(base)]))
+    if slots:
+        return bare, (type(obj),), (dict(vars(obj)), slots), None, None, set_plain
     return bare, (type(obj),), dict(vars(obj)), None, None, set_members
 
 

@@ -289,7 +289,7 @@ def _tensors(descriptions: Json) -> list[object]:
 
     if not isinstance(descriptions, list):
         raise DamagedStore("The tensors of a frame are no list.")
-    found: list[object] = [_array(item) for item in descriptions]
+    found: list[object] = [_left_out(item) or _array(item) for item in descriptions]
     places = [place for place, value in enumerate(found) if value is None]
     values = synthesise_all(
         [descriptions[place] for place in places], seed=0, hints={}, table={}, with_bases=False,
@@ -340,6 +340,13 @@ def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) ->
         result = made * 1
     result.data = own
     return result
+
+
+def _left_out(description: Json) -> Opaque | None:
+    """Return what stands for data that is no tensor (a storage), and that nothing is kept of."""
+    if not isinstance(description, Mapping) or description.get("k") != "opaque":
+        return None
+    return Opaque(str(description.get("type")), str(description.get("reason")))
 
 
 def _array(description: Json) -> object | None:
