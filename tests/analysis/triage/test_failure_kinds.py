@@ -10,11 +10,12 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from tests.analysis.triage.test_failures import DOCUMENT, FAILED, LATER, add_reduction
+from tests.analysis.triage.test_program_part import frame, traceback
 from tests.server import Server
 from tests.store.rows import add_compile, add_failure, add_graph, add_recording
 from tests.store.statements import statements
 from torchreel.analysis.triage import failure_kinds
-from torchreel.analysis.triage.failure_kinds import kinds_of, write_missing
+from torchreel.analysis.triage.failure_kinds import StoredFailures, kinds_of, write_missing
 from torchreel.analysis.triage.summaries import Triage, triage, triage_of
 from torchreel.store import Signature, Store, Writer, parse, schema
 from torchreel.store.failures.signature import crash_signature, predicate_signature
@@ -96,6 +97,41 @@ def test_groups_are_the_same_with_kinds_and_without(tmp_path: Path, target: str)
     assert len(_said(target)) == 6
 
 
+GENERATED = Signature(
+    "exception", "run", "", ("AssertionError",), ("torch._inductor.x:<generated>",), "expected N"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "groups"),
+    [
+        ("assert_size_stride(buf2, (5, ), (1, ), 'torch.ops.aten.exp.default')", 1),
+        ("buf2 = torch.ops.aten.exp.default(buf1)", 2),
+    ],
+    ids=["refused", "called"],
+)
+def test_the_operator_in_generated_code_is_in_a_kind(
+    tmp_path: Path, target: str, line: str, groups: int
+) -> None:
+    path = tmp_path / "run.db"
+    with Store.open(path, create=True) as store, store.writer() as w:
+        text = traceback(frame("/cache/ab/cab.py", "call", line)).encode()
+        for run in range(2):
+            _add(w, run, GENERATED, "op:aten.exp.default", *["op:aten.relu.default"][run:])
+        of_generated = schema.failures.c.signature_digest == GENERATED.digest
+        w.connection.execute(
+            update(schema.failures).where(of_generated).values(traceback=w.blob(text))
+        )
+    _pushed(path, target)
+    assert _said(target) == _said(path)
+    assert len(_said(target)) == groups
+    parts = []
+    for each in (str(path), target):
+        with Store.open(each) as opened:
+            parts.append({found.part for found in StoredFailures.read(opened).each()})
+    assert parts[0] == parts[1]
+
+
 def test_what_came_without_a_kind_is_read_in_full(tmp_path: Path, target: str) -> None:
     path = source(tmp_path / "run.db", range(7))
     _pushed(path, target)
@@ -143,7 +179,7 @@ def test_one_failure_is_told_without_reading_the_others(tmp_path: Path, target: 
     for runs in (range(12), range(12, 72)):
         _pushed(source(tmp_path / f"{runs.start}.db", runs), target)
         with Store.open(target) as central, statements(central) as executed:
-            failure_kinds.StoredFailures.read(central)
+            StoredFailures.read(central)
         read.append(executed)
     assert len(read[0]) == len(read[1])
     assert not any("FROM graph_targets" in statement for statement in read[1])
@@ -163,6 +199,6 @@ def test_kinds_go_with_their_failures(tmp_path: Path, target: str) -> None:
     with Store.open(target, write=True) as central:
         with central.writer() as w:
             w.connection.execute(delete(schema.recordings).where(schema.recordings.c.id != 3))
-        assert len(failure_kinds.StoredFailures.read(central).kinds) == 1
+        assert len(StoredFailures.read(central).kinds) == 1
     assert _rows(target, "failure_kinds") == 3
     assert [group.failures for group in triage([target]).groups] == [1]

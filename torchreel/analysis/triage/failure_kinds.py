@@ -28,7 +28,7 @@ from torchreel.store.failures.failure_kinds import FailureKind, document_of
 from torchreel.store.failures.signature import Signature
 from torchreel.store.reading.typed import convert
 
-RULES = 2
+RULES = 3
 """The number of the rules that make a kind: to be raised with every change of what is in one, or of
 what `program_part`, `statements`, `definitions` and `operation` return."""
 
@@ -46,6 +46,8 @@ class _Document:
     told: tuple[str, ...]
     needs_graph: bool
     is_reported: bool
+    tells_alone: bool
+    operator: str
 
 
 def _kind(failure: SeenFailure) -> FailureKind:
@@ -59,6 +61,8 @@ def _kind(failure: SeenFailure) -> FailureKind:
         "told": list(part.words),
         "needs_graph": part.needs_graph,
         "is_reported": part.is_reported,
+        "tells_alone": part.tells_alone,
+        "operator": part.operator,
     }
     place = failure.address.rpartition("#")[2].lstrip("0123456789")
     seen = failure.time_ns, *failure.process, failure.rank, failure.torch
@@ -222,7 +226,9 @@ def _stand_in(store: Store, row: Row[Any]) -> SeenFailure:
         kind.calls,
         kind.graph_size,
         None,
-        part=ProgramPart(kind.told, kind.needs_graph, kind.is_reported),
+        part=ProgramPart(
+            kind.told, kind.needs_graph, kind.is_reported, kind.tells_alone, kind.operator
+        ),
         needs_trust=kind.needs_trust,
     )
 
