@@ -35,6 +35,7 @@ FRAGMENTS = st.sampled_from(
         "[1, 2",
         ", ",
         "from user code:\n",
+        "Traceback (most recent call last):\n",
         "L['x'].y",
         "error: ",
         "C++ compile error",
@@ -205,7 +206,19 @@ def test_what_is_a_compilers_output() -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
-    "part", ["\n", " ", "N ", "-a", "a/", "/a/", "f2", "L['", "FakeTensor(", "1,"]
+    "part",
+    [
+        "\n",
+        " ",
+        "N ",
+        "-a",
+        "a/",
+        "/a/",
+        "f2",
+        "L['",
+        "FakeTensor(",
+        "1,",
+    ],
 )
 def test_no_text_makes_it_slow(part: str) -> None:
     """A quadratic rule takes minutes for this; the timeout only ends that."""
@@ -240,3 +253,24 @@ def test_an_operator_that_is_named_like_a_symbol_keeps_its_name() -> None:
 def test_where_a_recursion_ended_does_not_count(where: str) -> None:
     text = "RecursionError: maximum recursion depth exceeded"
     assert normalise_message(text + where) == normalise_message(text)
+
+
+FRAMES = """\
+Traceback (most recent call last):
+  File "/x/torch/_inductor/compile_worker/subproc_pool.py", line {0}, in do_job
+    result = job()
+             ^^^^^
+"""
+WORKER = (
+    f"An exception occurred in a subprocess:\n\nName=triton_poi_fused_{{0}}\n{FRAMES}"
+    "ValueError: its cause\n\nThe above exception was the direct cause of the following exception:"
+    f"\n\n{FRAMES}"
+)
+
+
+@pytest.mark.parametrize("said", ["KeyError: 'no such operand'", "AssertionError: a\nand b"])
+@pytest.mark.parametrize("around", ["{}", "SubprocException: {}", "InductorError: E: {}"])
+def test_the_text_of_a_compile_worker_is_its_last_exception(around: str, said: str) -> None:
+    text = around.format(WORKER.format(7)) + f"{said}\n{VERBOSE}"
+    assert normalise_message(text) == said
+    assert normalise_message(f"{FRAMES}{said}") == said

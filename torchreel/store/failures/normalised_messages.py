@@ -7,6 +7,7 @@ error. The comparison of event logs has a normalisation of its own
 """
 
 import re
+from itertools import dropwhile
 
 # Torch's frame around another message.
 _PREFIX = re.compile(
@@ -22,6 +23,13 @@ _ENDS = re.compile(
     r"Traceback \(most recent call last\)|To fix the error|This error most often comes from|"
     r"The error above occurred when calling torch\.export|The branch condition involves a tensor)",
     re.MULTILINE,
+)
+
+# The text of an exception in a compile worker is a traceback; its last exception is the failure.
+_TRACEBACK = "Traceback (most recent call last):\n"
+_OF_WORKER = re.compile(
+    r"\s*+(?:(?:[\w.]+: )?An exception occurred in a subprocess:\n\nName=.*\n)?"
+    rf"{re.escape(_TRACEBACK)}"
 )
 
 # What is left of these in any message is its shape. The order matters: a rule sees what the ones
@@ -151,5 +159,14 @@ def own_message(text: str) -> str:
     """Return the words of an exception itself, less those that torch adds before and after it."""
     while match := _PREFIX.match(text):
         text = text[match.end() :]
+    text = _last_of_traceback(text)
     end = _ENDS.search(text)
     return text[: end.start()] if end else text
+
+
+def _last_of_traceback(text: str) -> str:
+    """Return the type and text of the last exception, where all of `text` is a traceback."""
+    if not _OF_WORKER.match(text):
+        return text
+    lines = text.rpartition(_TRACEBACK)[2].splitlines(keepends=True)
+    return "".join(dropwhile(lambda line: line[0].isspace(), lines))
