@@ -36,6 +36,7 @@ FRAGMENTS = st.sampled_from(
         ", ",
         "from user code:\n",
         "Traceback (most recent call last):\n",
+        "at 1:2:\n  ^\n",
         "L['x'].y",
         "error: ",
         "C++ compile error",
@@ -266,6 +267,14 @@ WORKER = (
     "ValueError: its cause\n\nThe above exception was the direct cause of the following exception:"
     f"\n\n{FRAMES}"
 )
+KERNEL = """\
+at {0}:{1}:
+def triton_poi_fused_{2}(in_ptr0, xnumel, XBLOCK : tl.constexpr):
+
+    x{0} = xindex
+    tmp{0} = tl.load(in_ptr0 + x{0}, xmask)
+    ^
+{said}"""
 
 
 @pytest.mark.parametrize("said", ["KeyError: 'no such operand'", "AssertionError: a\nand b"])
@@ -274,3 +283,15 @@ def test_the_text_of_a_compile_worker_is_its_last_exception(around: str, said: s
     text = around.format(WORKER.format(7)) + f"{said}\n{VERBOSE}"
     assert normalise_message(text) == said
     assert normalise_message(f"{FRAMES}{said}") == said
+
+
+@pytest.mark.parametrize("said", ["invalid operands of type fp32 and int32", "a\nand b", ""])
+@pytest.mark.parametrize("around", ["", "CompilationError: ", WORKER + "triton.Error: "])
+def test_the_text_of_triton_has_no_lines_of_the_kernel(around: str, said: str) -> None:
+    one, other = [
+        normalise_message(around.format(*numbers) + KERNEL.format(*numbers, said=said))
+        for numbers in ((3, 14, 15), (2, 7, 1))
+    ]
+    assert one == other
+    assert one.endswith(said)
+    assert "def" not in one

@@ -32,6 +32,13 @@ _OF_WORKER = re.compile(
     rf"{re.escape(_TRACEBACK)}"
 )
 
+# Before its own words, Triton prints the kernel down to the wrong line, of it the last twelve.
+_EXCERPT = re.compile(
+    r"(\A|\A[\w.]+: )at \d+:\d+:\n"
+    r"(?: <source (?:empty|unavailable)>|(?:(?! *\^$).*\n){0,12} *\^)(?:\n|\Z)",
+    re.MULTILINE,
+)
+
 # What is left of these in any message is its shape. The order matters: a rule sees what the ones
 # before it left over.
 _RULES = [
@@ -159,7 +166,7 @@ def own_message(text: str) -> str:
     """Return the words of an exception itself, less those that torch adds before and after it."""
     while match := _PREFIX.match(text):
         text = text[match.end() :]
-    text = _last_of_traceback(text)
+    text = _EXCERPT.sub(r"\1", _last_of_traceback(text))
     end = _ENDS.search(text)
     return text[: end.start()] if end else text
 
