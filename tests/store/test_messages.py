@@ -83,6 +83,8 @@ def test_the_templates_stay_apart() -> None:
         "Unsupported: torch.ops.aten.conv3d",
         "torch._dynamo.exc.Unsupported",
         "got a list, a tuple and/or a dict",
+        "operand must be f32 but got i64",
+        "operand must be i8 but got i1, not vector<i8> of element type u8",
         "lift_tracked_freevar_to_input should not be called on root SubgraphTracer",
     ],
 )
@@ -105,6 +107,7 @@ def test_what_tells_bugs_apart_stays(text: str) -> None:
         ("l_self_modules_lin_parameters_weight_ is", "NAME is"),
         ("ratio 1e-5 of 2.50", "ratio N of N"),
         ("s0//2", "NAME//N"),
+        ("index (i1, i8) of Eq(u8, u16), f32_1", "index (N) of Eq(N), NAME"),
     ],
 )
 def test_examples(text: str, normalised: str) -> None:

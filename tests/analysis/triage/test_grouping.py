@@ -242,6 +242,9 @@ def test_a_failure_without_a_graph_goes_by_its_signature() -> None:
 def test_words_have_no_dtypes_and_nothing_that_is_quoted() -> None:
     one = "Float did not match 'c10::Half' at torch.float32"
     assert words(one) == words("bool  did not match 'int' at torch.bfloat16")
+    assert words("operand must be f32, not vector<i8>") == words(
+        "operand must be bf16, not vector<i64>"
+    )
     assert words("floating point") == "floating point"
 
 

@@ -225,7 +225,7 @@ def _case_group(failure: SeenFailure, groups: Sequence[_CaseGroup]) -> _CaseGrou
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _DTYPE = re.compile(
     r"\b(?:torch\.|c10::|at::)?(?:b?float|u?int|complex|half|double|bool|long|short|byte|char)"
-    r"(?:\d+|N)?(?:_t)?\b",
+    r"(?:\d+|N)?(?:_t)?\b|\b(?:[fiu](?:1|8|16|32|64|128)|fp(?:8|16|32|64)|bf16)\b",
     re.IGNORECASE,
 )
 

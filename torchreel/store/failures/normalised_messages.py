@@ -39,6 +39,13 @@ _EXCERPT = re.compile(
     re.MULTILINE,
 )
 
+# After these words, `i8` is a type of elements; anywhere else it may be an index of a kernel, and
+# `u8` a symbol.  A kernel has no sixteen indices.
+_TYPES = (
+    r"(?:[fi](?:16|32|64|128)|(?<=<)[iu](?:1|8|16|32|64|128)|(?<=type )[iu](?:1|8|16|32|64|128)"
+    r"|(?:(?<=be )|(?<=got )|(?<=expected ))i[18])\b"
+)
+
 # What is left of these in any message is its shape. The order matters: a rule sees what the ones
 # before it left over.
 _RULES = [
@@ -72,9 +79,9 @@ _RULES = [
         (r"%\w+", "NAME"),
         (r"\b[lL]_\w*_\b", "NAME"),
         # symbols s77, u0, zuf3; indices and variables of kernels; buffers; numbered graph nodes
-        # (but `u1::add` and `u1.add.default` are an operator)
+        # (but `u1::add` and `u1.add.default` are an operator, and `f32` a type)
         (
-            r"\b(?:(?:s|u|f|zf|zuf|i|x|y|z|r|p|q|d|ks|op)\d+(?!::\w|\.\w+\.default\b)"
+            rf"\b(?!{_TYPES})(?:(?:s|u|f|zf|zuf|i|x|y|z|r|p|q|d|ks|op)\d+(?!::\w|\.\w+\.default\b)"
             r"|(?:s|u|f|zf|zuf|i|x|y|z|r|p|q|d|ks|op)\d+_\d+|(?:tmp|buf|arg)\d+(?:_\d+)?)\b",
             "NAME",
         ),
