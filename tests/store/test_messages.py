@@ -101,6 +101,10 @@ def test_what_tells_bugs_apart_stays(text: str) -> None:
         ("guard on L['self'].lins[0].weight", "guard on SOURCE"),
         ("open '/tmp/x/a.py', line 3", "open 'PATH.py', line N"),
         ("no file /home/me/data/x", "no file PATH"),
+        ("no '/home/my user/x.py:12' here", "no 'PATH.py' here"),
+        ("no '/home/my user/x.d/some data' here", "no 'PATH' here"),
+        ('File "./my work/x.py", line 3, in f', 'File "PATH.py", line N, in f'),
+        ("'a' / 'b' is '/' or '/c' for can't", "'a' / 'b' is '/' or '/c' for can't"),
         ("object at 0x7f00deadbeef>", "object at ADDRESS>"),
         ("kernel " + "c" + "a2" * 25, "kernel HASH"),
         ("While executing %add : [n]", ""),
@@ -222,6 +226,9 @@ def test_what_is_a_compilers_output() -> None:
         "L['",
         "FakeTensor(",
         "1,",
+        "'/",
+        "a b/",
+        "'/.py:1,",
     ],
 )
 def test_no_text_makes_it_slow(part: str) -> None:

@@ -46,6 +46,8 @@ _TYPES = (
     r"|(?:(?<=be )|(?<=got )|(?<=expected ))i[18])\b"
 )
 
+_FILES = "py|cpp|cc|cu|h|hpp|so|o|json|db"
+
 # What is left of these in any message is its shape. The order matters: a rule sees what the ones
 # before it left over.
 _RULES = [
@@ -60,11 +62,17 @@ _RULES = [
             r"| while \w+ [\w ]{1,40}?(?:object|string|exception)\b| during \w+)?",
             r"\1",
         ),
-        # addresses, then files by their kind: '/tmp/x/cabc.main.cpp:146:57' is PATH.cpp
+        # addresses, then files by their kind: '/tmp/x/cabc.main.cpp:146:57' is PATH.cpp; between
+        # quotes, a path may hold blanks
         (r"\b0x[0-9a-fA-F]+\b", "ADDRESS"),
         (
-            r"(?<![\w@+~.)\]/-])(?:~?/|\.{1,2}/)?(?:[\w@+~.-]+/)*[\w@+~.-]+\.(py|cpp|cc|cu|h|hpp|so|o|json|db)\b"
-            r"(?:[:,]\d+)*",
+            rf"(?<![\w'\"])(['\"])(?:~|\.{{0,2}})/[^'\"\n]*?\.({_FILES})(?:[:,]\d+)*+\1",
+            r"\1PATH.\2\1",
+        ),
+        (r"(?<![\w'\"])(['\"])/(?:[^'\"\n/]++/)++[^'\"\n/]*+\1", r"\1PATH\1"),
+        (
+            r"(?<![\w@+~.)\]/-])(?:~?/|\.{1,2}/)?(?:[\w@+~.-]+/)*[\w@+~.-]+"
+            rf"\.({_FILES})\b(?:[:,]\d+)*",
             r"PATH.\1",
         ),
         (r"(?<![\w.)\]/:<])/(?:[\w@+~.-]+/)+[\w@+~.-]*", "PATH"),
