@@ -18,8 +18,13 @@ from torchreel.sharing.constructed.sources import source
 from torchreel.sharing.neutral import neutralised
 from torchreel.sharing.pseudonyms import Pseudonyms
 from torchreel.sharing.residue import leaving
+from torchreel.sharing.verify import renamed
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.failures.signature import Signature
+from torchreel.store.failures.signature import (
+    Signature,
+    normalise_message,
+    predicate_signature,
+)
 
 SECRET: Json = {"f": (0.7305812).hex()}
 OTHER: Json = {"f": (0.2182837).hex()}
@@ -123,6 +128,19 @@ def test_torchs_words_are_read_without_running_it() -> None:
     assert "bilinear" in words_of_torch.options()
     assert "scatter_reduce" in words_of_torch.words().names
     assert "zqvkwjxb" not in words_of_torch.words().words
+
+
+def test_a_pseudonym_in_a_message_is_normalised_as_torch_s_own_names_are() -> None:
+    names = Pseudonyms()
+    given = f"{names.of('n', 'hospital')}.{names.of('f', 'diagnose')}.default"
+    said = "There was no fake impl registered for {}."
+    wanted, seen = [
+        Signature("exception", "fake", message=normalise_message(said.format(name)))
+        for name in ("hospital.diagnose.default", given)
+    ]
+    assert renamed(wanted, names) == seen
+    asked = predicate_signature("recompiles > 3")
+    assert renamed(asked, names) == asked
 
 
 def test_a_map_is_never_lost(tmp_path: Path) -> None:

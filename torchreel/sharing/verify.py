@@ -19,7 +19,7 @@ from torchreel.minifier.repro.story import best_known
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.sharing.pseudonyms import Pseudonyms
 from torchreel.store import Store, queries
-from torchreel.store.failures.signature import Signature
+from torchreel.store.failures.signature import Signature, normalise_message
 
 _TIMES = 2
 """A candidate that fails once is run again: what fails by chance proves nothing."""
@@ -86,8 +86,14 @@ class Judge:
 
 
 def renamed(signature: Signature, pseudonyms: Pseudonyms) -> Signature:
-    """Return a signature in whose message the names of the program are pseudonyms."""
-    return replace(signature, message=pseudonyms.in_text(signature.message))
+    """Return a signature in whose message the names of the program are pseudonyms.
+
+    Of an exception, a pseudonym that looks like a symbol of torch's is normalised as one.
+    """
+    message = pseudonyms.in_text(signature.message)
+    if signature.failure_class == "exception":
+        message = normalise_message(message)
+    return replace(signature, message=message)
 
 
 def verify(path: Path, case: Case, oracle: WorkerOracle) -> Verification:
