@@ -12,6 +12,8 @@ from torchreel.analysis.triage.canonical_form import Form
 from torchreel.analysis.triage.failures import SeenFailure, SmallestCase
 from torchreel.analysis.triage.grouping import group, is_telling, words
 from torchreel.analysis.triage.program_part import NO_PART, ProgramPart
+from torchreel.store.documents.jsontypes import digest_of
+from torchreel.store.failures import signature as signatures
 from torchreel.store.failures.signature import Signature, crash_signature, wrong_result_signature
 
 LOWERING = Signature(
@@ -253,3 +255,24 @@ def test_the_name_of_a_group_does_not_change_with_what_is_in_it() -> None:
     alone, more = group([first]), group([first, seen(LOWERING, "scatter")])
     assert [each.id for each in alone] == [each.id for each in more]
     assert group([seen(LOWERING)])[0].id == group([seen(LOWERING), seen(LOWERING)])[0].id
+
+
+@pytest.mark.parametrize("signature", [LOWERING, CRASH])
+def test_what_tells_a_failure_is_computed_once(
+    monkeypatch: pytest.MonkeyPatch, signature: Signature
+) -> None:
+    def times(failures: int) -> int:
+        asked = []
+
+        def digest(value: bytes) -> str:
+            asked.append(value)
+            return digest_of(value)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(signatures, "digest_of", digest)
+            found = [seen(replace(signature), "add", smallest=case("add"))]
+            found += [seen(replace(signature), "add") for _ in range(failures)]
+            assert len(group(found)) == 1
+        return len(asked)
+
+    assert times(40) - times(20) == times(20) - times(0)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from torchreel.analysis.triage.canonical_form import Form
@@ -45,14 +45,17 @@ class BugGroup:
 def group(found: Iterable[SeenFailure]) -> list[BugGroup]:
     """Return the groups; a failure that lies in two stores counts once."""
     failures = list({failure.key: failure for failure in _reduced_last(found)}.values())
-    reduced = [failure for failure in failures if failure.smallest is not None]
-    by_case = _by_case(reduced)
+    by_case = _by_case([failure for failure in failures if failure.smallest is not None])
+    of_signature: dict[str, list[_CaseGroup]] = {}
+    for each in by_case:
+        for digest in each.signatures:
+            of_signature.setdefault(digest, []).append(each)
     by_signature: dict[Hashable, list[SeenFailure]] = {}
     for failure in failures:
         if failure.smallest is None:
-            joined = _case_group(failure, by_case)
+            joined = _case_group(failure, of_signature.get(failure.signature.digest, ()))
             if joined is not None:
-                joined.members.append(failure)
+                joined.add(failure)
             else:
                 by_signature.setdefault(_signature_key(failure), []).append(failure)
     groups = [_group("case", each.members, each.name) for each in by_case]
@@ -119,18 +122,27 @@ class _CaseGroup:
     """Failures with one smallest case, by the one that stands for them."""
 
     form: Form
-    members: list[SeenFailure]
     name: str
+    operator: str
+    """The operator in whose call they failed, where generated code called it."""
+    has_place: bool
+    members: list[SeenFailure] = field(default_factory=list)
+    signatures: set[str] = field(default_factory=set)
+    """The digests of the signatures of its failures."""
+    keys: set[tuple[str, ...]] = field(default_factory=set)
+    """The keys of its failures, as of those that nobody reduced (`_signature_key`)."""
 
-    @property
-    def signatures(self) -> set[str]:
-        """The digests of the signatures of its failures."""
-        return {each.signature.digest for each in self.members}
+    def add(self, failure: SeenFailure) -> None:
+        """Take a failure in."""
+        self.members.append(failure)
+        self.signatures.add(failure.signature.digest)
+        self.keys.add(_signature_key(failure))
 
-    @property
-    def operator(self) -> str:
-        """The operator in whose call they failed, where generated code called it."""
-        return self.members[0].part.operator
+    def join(self, other: _CaseGroup) -> None:
+        """Take the failures of another group in."""
+        self.members += other.members
+        self.signatures |= other.signatures
+        self.keys |= other.keys
 
     @property
     def size(self) -> int:
@@ -180,7 +192,11 @@ def _case_group_of(members: list[SeenFailure]) -> _CaseGroup:
     form = least.smallest.form
     kept = form.outline if _is_enough(least) else form.shape
     name = f"{least.signature.failure_class} {least.signature.exception_types} {kept}"
-    return _CaseGroup(form, members, name)
+    first = members[0]
+    found = _CaseGroup(form, name, first.part.operator, _has_place(first))
+    for each in members:
+        found.add(each)
+    return found
 
 
 def _without_larger(groups: list[_CaseGroup]) -> list[_CaseGroup]:
@@ -196,25 +212,28 @@ def _without_larger(groups: list[_CaseGroup]) -> list[_CaseGroup]:
             for other in kept
             if other.size < each.size
             and other.signatures & each.signatures
-            and _has_place(each.members[0])
+            and each.has_place
             and other.operator == each.operator
             and other.form.within(each.form.calls)
         ]
         if len(within) == 1:
-            within[0].members += each.members
+            within[0].join(each)
         else:
             kept.append(each)
     return kept
 
 
-def _case_group(failure: SeenFailure, groups: Sequence[_CaseGroup]) -> _CaseGroup | None:
-    """Return the group of a failure that was not reduced, if there is just one that it can be."""
-    digest = failure.signature.digest
-    same = [each for each in groups if digest in each.signatures]
+def _case_group(failure: SeenFailure, same: Sequence[_CaseGroup]) -> _CaseGroup | None:
+    """Return the group of a failure that was not reduced, if there is just one that it can be.
+
+    `same` are the groups of its signature.
+    """
     same = [each for each in same if each.operator == failure.part.operator]
+    if not same:
+        return None
     if not _has_place(failure):
         key = _signature_key(failure)
-        same = [each for each in same if any(_signature_key(f) == key for f in each.members)]
+        same = [each for each in same if key in each.keys]
     elif failure.calls:
         same = [each for each in same if each.form.within(failure.calls)]
     return same[0] if len(same) == 1 else None

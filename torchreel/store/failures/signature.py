@@ -12,6 +12,7 @@ import signal as signals
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Literal, cast
 
@@ -122,7 +123,7 @@ class Signature:
         """Return True if the process was killed from outside, as by the kernel for its memory."""
         return self.failure_class == "crash" and self.signal in (None, "SIGKILL")
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The sha256 of what decides: two signatures match exactly if their digests are equal."""
         return digest_of(canonical_json(self._key()))
