@@ -112,12 +112,7 @@ def _chosen(found: Triage, wanted: str) -> Sequence[GroupSummary]:
     """Return the groups that were asked for.  Raises UsageError where that is none, or unclear."""
     if wanted == ALL:
         return found.groups
-    names = {group.id: (group.id, *group.signatures) for group in found.groups}
-    chosen = [
-        group
-        for group in found.groups
-        if len(wanted) >= _LEAST and any(name.startswith(wanted) for name in names[group.id])
-    ]
+    chosen = [each for each in found.groups if len(wanted) >= _LEAST and _is_named(each, wanted)]
     if len(chosen) == 1:
         return chosen
     which = f"{len(chosen)} groups" if chosen else "no group"
@@ -125,6 +120,15 @@ def _chosen(found: Triage, wanted: str) -> Sequence[GroupSummary]:
         f"--group takes {ALL}, or the first {_LEAST} characters or more of a group's id or of a "
         f"signature: {wanted!r:.40} names {which}. 'torchreel triage' lists them."
     )
+
+
+def _is_named(group: GroupSummary, wanted: str) -> bool:
+    """Return True for the beginning of an id or of a signature.
+
+    An id of another list may be longer: there, another bug had an equal case.
+    """
+    names = (group.id, *group.signatures)
+    return wanted.startswith(f"{group.id}-") or any(name.startswith(wanted) for name in names)
 
 
 def _task(group: GroupSummary, options: GroupOptions, each: MinifyOptions) -> _Task:

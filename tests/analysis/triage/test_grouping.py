@@ -257,6 +257,17 @@ def test_the_name_of_a_group_does_not_change_with_what_is_in_it() -> None:
     assert group([seen(LOWERING)])[0].id == group([seen(LOWERING), seen(LOWERING)])[0].id
 
 
+def test_two_groups_of_one_case_have_two_names() -> None:
+    other = replace(LOWERING, frames=("torch._inductor.lowering:gather",), message="something else")
+    failures = [seen(each, smallest=case("scatter")) for each in (LOWERING, other)]
+    groups = group(failures)
+    assert len({each.id for each in groups}) == len(groups) == 2
+    alone = [group([failure])[0].id for failure in failures]
+    assert alone == [each.id.partition("-")[0] for each in groups]
+    more = group([*failures, seen(other, "scatter")])
+    assert {each.id for each in more} == {each.id for each in groups}
+
+
 @pytest.mark.parametrize("signature", [LOWERING, CRASH])
 def test_what_tells_a_failure_is_computed_once(
     monkeypatch: pytest.MonkeyPatch, signature: Signature

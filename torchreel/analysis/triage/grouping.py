@@ -18,6 +18,7 @@ call of the same operator.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -35,7 +36,8 @@ class BugGroup:
     """Failures that are taken for one bug."""
 
     id: str
-    """The same in every store, as long as the smallest case is the same."""
+    """The same in every store, as long as the smallest case is the same; more characters follow
+    where another bug has an equal one."""
     level: str
     """'case' if a smallest case stands for it, 'signature' if nobody reduced any of them."""
     failures: tuple[SeenFailure, ...]
@@ -58,7 +60,11 @@ def group(found: Iterable[SeenFailure]) -> list[BugGroup]:
                 joined.add(failure)
             else:
                 by_signature.setdefault(_signature_key(failure), []).append(failure)
-    groups = [_group("case", each.members, each.name) for each in by_case]
+    times = Counter(each.name for each in by_case)
+    groups = [
+        _group("case", each.members, each.name, each.least if times[each.name] > 1 else "")
+        for each in by_case
+    ]
     groups += [_group("signature", members, str(key)) for key, members in by_signature.items()]
     return groups
 
@@ -68,9 +74,11 @@ def _reduced_last(found: Iterable[SeenFailure]) -> list[SeenFailure]:
     return sorted(found, key=lambda each: -(each.smallest.size if each.smallest else 1 << 62))
 
 
-def _group(level: str, members: Sequence[SeenFailure], name: str) -> BugGroup:
+def _group(level: str, members: Sequence[SeenFailure], name: str, of_many: str = "") -> BugGroup:
+    """Return a group by its name; `of_many` tells it from others of that name."""
+    number = digest_of(name.encode("utf-8", "replace"))[:12]
     ordered = tuple(sorted(members, key=lambda each: (each.time_ns, each.address)))
-    return BugGroup(digest_of(name.encode("utf-8", "replace"))[:12], level, ordered)
+    return BugGroup(f"{number}-{of_many[:8]}" if of_many else number, level, ordered)
 
 
 # -- by signature ---------------------------------------------------------------------------------
@@ -123,6 +131,9 @@ class _CaseGroup:
 
     form: Form
     name: str
+    least: str
+    """The least digest of the signatures that were reduced to this case; no other group of its name
+    has it."""
     operator: str
     """The operator in whose call they failed, where generated code called it."""
     has_place: bool
@@ -192,8 +203,9 @@ def _case_group_of(members: list[SeenFailure]) -> _CaseGroup:
     form = least.smallest.form
     kept = form.outline if _is_enough(least) else form.shape
     name = f"{least.signature.failure_class} {least.signature.exception_types} {kept}"
+    least_digest = min(each.signature.digest for each in members)
     first = members[0]
-    found = _CaseGroup(form, name, first.part.operator, _has_place(first))
+    found = _CaseGroup(form, name, least_digest, first.part.operator, _has_place(first))
     for each in members:
         found.add(each)
     return found
