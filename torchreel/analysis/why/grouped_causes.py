@@ -22,7 +22,10 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Compile, Event, Recording, StackFrame
 
 MISS, BREAK = CacheMiss.kind, GraphBreak.kind
-_DIGITS = re.compile(r"\d+")
+# A number that stands alone: not in a name, not the index of an item or a dimension.
+_NUMBER = re.compile(
+    r"(?<![\w)\]'\"]\[)(?<![\w)\]'\"]\[-)(?<!\bindex )(?<![\w.'\"])-?\d[\d.]*(?:e[-+]?\d+)?(?!\w)"
+)
 _TEXT = re.compile(r"(?<=== )(?:'[^']*'|\"[^\"]*\")")
 _HINT = re.compile(r"\(HINT: (?P<text>[^\n]*)\)[ \t]*$", re.MULTILINE)
 _SIZE = re.compile(r"tensor 'L\['(?P<name>\w+)'\]' size mismatch at index (?P<index>\d+)")
@@ -92,9 +95,9 @@ def _key_of_story(story: Story) -> tuple[Json, ...]:
 
 
 def _of_miss(reason: str, guards: Sequence[str], frame: Json) -> tuple[Json, ...]:
-    """Return the key of a cache miss: the same guard of one function, without numbers and texts."""
+    """Return the key of a cache miss: the same guard of one function, without the values in it."""
     said = " ".join(guards) or shortened(reason)
-    return "recompile", frame, _DIGITS.sub("N", _TEXT.sub("TEXT", said))
+    return "recompile", frame, _NUMBER.sub("N", _TEXT.sub("TEXT", said))
 
 
 def _of_break(what: str, reason: str) -> tuple[Json, ...]:
