@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.store.rows import add_compile, add_event, add_recording
+from torchreel.analysis.why import frames
 from torchreel.analysis.why.grouped_causes import key
+from torchreel.analysis.why.guards import Background
+from torchreel.analysis.why.questions import why
 from torchreel.events.frames import CacheMiss
-from torchreel.store import Json
+from torchreel.store import Json, Store, Writer, parse, queries
 from torchreel.store.records import Event
 
 SIZE = "tensor 'x' size mismatch at index 0. expected 3, actual 4"
@@ -47,3 +53,53 @@ def test_the_values_in_a_guard_make_no_cause_and_its_names_do(
         for said in (one, other)
     }
     assert len(keys) == (1 if same else 2)
+
+
+# -- recompiles -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.db"
+
+
+def _recompiles(path: Path, times: int) -> None:
+    """Write a recording of a frame whose first cache entry could not be reused some times."""
+    with Store.open(path, create=True) as store, store.writer() as w:
+        number = add_recording(w)
+        first = add_compile(w, number, "0/0")
+        _event(w, number, 1, first, "guards.guard", GUARD, "TENSOR_MATCH")
+        made: Json = {"env": 1, "settings": {}, "validation": False}
+        _event(w, number, 2, first, "shape_env.create", made)
+        for time in range(1, times + 1):
+            row = add_compile(w, number, f"0/{time}")
+            _event(w, number, 3 + time, row, CacheMiss.kind, _miss(SIZE), "0/0")
+
+
+def _event(
+    w: Writer, recording: int, seq: int, compile: int, kind: str, data: Json, name: str = ""
+) -> None:
+    add_event(w, recording, seq, compile_id=compile, kind=kind, data=data, name=name)
+
+
+def test_what_recompiles_share_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, made = [], []
+
+    class Counted(Background):
+        def __init__(self, log):  # type: ignore[no-untyped-def]
+            made.append(log.address)
+            super().__init__(log)
+
+    def compiles(*given):  # type: ignore[no-untyped-def]
+        read.append(given)
+        return read_compiles(*given)
+
+    read_compiles = queries.compiles
+    monkeypatch.setattr(queries, "compiles", compiles)
+    monkeypatch.setattr(frames, "Background", Counted)
+    _recompiles(path, 12)
+    with Store.open(path) as store:
+        stories = why(store, parse(f"{path}#1"), "recompile").stories
+    assert [story.facts["entry"] for story in stories] == [f"{path}#1/0/0"] * 12
+    assert len(read) == 2  # those that the address covers, and those by name
+    assert len(made) == len(set(made)) == 13

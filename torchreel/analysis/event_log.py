@@ -6,9 +6,9 @@ mean (the modules beside this one).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import TypeVar, cast
 
 from torchreel.errors import UsageError
 from torchreel.events.event import EventType
@@ -20,8 +20,47 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Compile, Event, Graph, Recording, StackFrame, Stage
 
 _Fields = TypeVar("_Fields", bound=EventType)
+_Made = TypeVar("_Made")
+_KEPT_LOGS = 16
+"""Event logs that are kept for the next question about them: a later compile of a frame asks for
+those of all its cache entries, of which torch makes eight."""
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/nn/", "/torch/_", "<frozen ")
 """Parts of the paths of files that are no user's."""
+
+
+class SharedRows:
+    """The rows of a recording that the event logs of its compiles share; each is read once."""
+
+    def __init__(
+        self, store: Store, recording: int, frames: Mapping[int, StackFrame] | None = None
+    ) -> None:
+        """Read from a store; `frames` are the recording's, where they were read already."""
+        self._store, self._recording = store, recording
+        if frames is not None:
+            self.frames = frames
+        self._log = lru_cache(maxsize=_KEPT_LOGS)(self._make_log)
+
+    @cached_property
+    def frames(self) -> Mapping[int, StackFrame]:
+        """The stack frames."""
+        return queries.stack_frames(self._store, self._recording)
+
+    @cached_property
+    def _named(self) -> Mapping[tuple[int, str], Sequence[Compile]]:
+        """The compiles by what torch calls them, in order: several attempts have one name."""
+        found: dict[tuple[int, str], list[Compile]] = {}
+        for row in queries.compiles(self._store, self._recording):
+            found.setdefault((row.generation, row.compile_id), []).append(row)
+        return found
+
+    def named_before(self, compile: Compile, name: str) -> CompileEventLog | None:
+        """Return the last compile of a name that began before another one of its generation."""
+        rows = self._named.get((compile.generation, name), ())
+        found = [row for row in rows if row.id < compile.id]
+        return self._log(found[-1]) if found else None
+
+    def _make_log(self, compile: Compile) -> CompileEventLog:
+        return CompileEventLog(self._store, compile, self)
 
 
 class CompileEventLog:
@@ -31,19 +70,22 @@ class CompileEventLog:
         self,
         store: Store,
         compile: Compile,
-        frames: Mapping[int, StackFrame] | None = None,
+        shared: SharedRows | None = None,
     ) -> None:
-        """Read from a store; `frames` are those of the recording, where they were read already."""
+        """Read from a store; `shared` are rows of the recording that other logs need as well."""
         self.store, self.compile = store, compile
-        self._known_frames = frames
+        self.shared = shared or SharedRows(store, compile.recording_id)
+        self._made: dict[Callable[[CompileEventLog], object], object] = {}
         self._read: dict[str, list[Event]] = {}
         self._found: dict[tuple[str, ...], list[Event]] = {}
         self.traces: dict[str, Mapping[str, str]] = {}
         """Stack traces of nodes, by the digest of their graph (filled by `lowered`)."""
 
-    def of_another(self, compile: Compile) -> CompileEventLog:
-        """Return the events of another compile of the same recording."""
-        return CompileEventLog(self.store, compile, self._frames)
+    def once(self, make: Callable[[CompileEventLog], _Made]) -> _Made:
+        """Return what a function makes of this log; it is called once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast(_Made, self._made[make])
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -95,15 +137,9 @@ class CompileEventLog:
         """The graphs of the compile."""
         return queries.graphs(self.store, self.compile)
 
-    @cached_property
-    def _frames(self) -> Mapping[int, StackFrame]:
-        if self._known_frames is not None:
-            return self._known_frames
-        return queries.stack_frames(self.store, self.compile.recording_id)
-
     def stack(self, event: Event) -> list[StackFrame]:
         """Return the user's stack at an event, outermost frame first."""
-        return queries.unwound(self._frames, event)
+        return queries.unwound(self.shared.frames, event)
 
     def line(self, event: Event) -> StackFrame | None:
         """Return the user's line at an event: the innermost that is not in a library."""

@@ -76,8 +76,8 @@ def _with_details(store: Store, listing: Listing, options: ReportOptions) -> Rep
 
 def _reader(listing: Listing, place: int, packer: Packer, keys: KeyReader) -> CompileReader:
     compile, earlier = listing.compiles[place], listing.earlier(place)
-    frames = listing.frames[compile.recording_id]
-    return CompileReader(keys.store, compile, packer, frames, lambda log: keys.keys(log, earlier))
+    shared = keys.shared(compile.recording_id, listing.frames[compile.recording_id])
+    return CompileReader(keys.store, compile, packer, shared, lambda log: keys.keys(log, earlier))
 
 
 def _details(reader: CompileReader, next_of: NextOf) -> CompileDetails:

@@ -14,7 +14,7 @@ from typing import ForwardRef, NamedTuple
 
 from torchreel.analysis.differences import spelled_bound
 from torchreel.analysis.durations import compile_ns
-from torchreel.analysis.event_log import CompileEventLog
+from torchreel.analysis.event_log import CompileEventLog, SharedRows
 from torchreel.analysis.guard_check.check import guards_of
 from torchreel.analysis.query.rows import (
     CacheDecisionsRow,
@@ -39,7 +39,7 @@ from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.documents import graph_documents, spelling
 from torchreel.store.documents.jsontypes import Json, json_text, parse_json
-from torchreel.store.records import Compile, Event, Graph, Recording, StackFrame
+from torchreel.store.records import Compile, Event, Graph, Recording
 
 Value = int | float | str | None
 Values = tuple[Value, ...]
@@ -103,12 +103,13 @@ class QueryScope:
 
     def logs(self) -> Iterator[CompileEventLog]:
         """Yield the events of each compile; the stacks of a recording are read once."""
-        frames: dict[int, Mapping[int, StackFrame]] = {}
+        shared: dict[int, SharedRows] = {}
         for recording, row in self.compiles:
-            if recording.id not in frames:
+            if recording.id not in shared:
                 read = partial(queries.stack_frames, self.store, recording.id)
-                frames[recording.id] = queries.readable(self.store, read, {})
-            yield CompileEventLog(self.store, row, frames[recording.id])
+                frames = queries.readable(self.store, read, {})
+                shared[recording.id] = SharedRows(self.store, recording.id, frames)
+            yield CompileEventLog(self.store, row, shared[recording.id])
 
 
 # -- what is in tables ----------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from torchreel.analysis.event_log import CompileEventLog
-from torchreel.analysis.shapes import shape_events, symbol_table
 from torchreel.analysis.why.guards import Background, guard_story
 from torchreel.analysis.why.steps import Step, Story, step_of
 from torchreel.events.frames import (
@@ -24,12 +23,10 @@ from torchreel.events.frames import (
 from torchreel.events.guards import Guard
 from torchreel.events.output_graph import SubgraphCompile
 from torchreel.events.scalars import SymbolicScalar
-from torchreel.events.shape_env import ShapeEnvCreate
-from torchreel.store import queries
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.documents.sources import source_name
-from torchreel.store.records import Compile, Event, StackFrame
+from torchreel.store.records import Event, StackFrame
 
 # -- recompiles -----------------------------------------------------------------------------------
 
@@ -47,14 +44,15 @@ def _miss_story(log: CompileEventLog, event: Event, miss: CacheMiss, caller: Ste
     """Tell why a cache entry could not be reused: the guard that failed, and its origin."""
     parts = _failed_parts(miss.reason, miss.guards)
     what = "; ".join(parts) or shortened(miss.reason)
-    entry = _entry(log, event.name)
-    guards = _guard_stories(log, entry, parts, miss.source or "")
+    entry = log.shared.named_before(log.compile, event.name)
+    here, known = log.once(Background), entry.once(Background) if entry else None
+    guards = _guard_stories(known, parts, miss.source or "") if known else []
     guarded = list({step.seq: step for story in guards for step in story.steps}.values())
     step = step_of(log, event, f"{log.compile.frame_name} was called: did not hold: {what}")
     if caller is not None:
         step = replace(step, line=caller.line, stack=caller.stack)
-    values = _values(log, parts)
-    address = f"{log.store.target}#{entry.place}" if entry else event.name
+    values = _values(here, parts)
+    address = entry.address if entry else event.name
     outcome = _outcome(log)
     facts: dict[str, Json] = {
         "compile": log.address, "frame": log.compile.frame_name, "entry": address,
@@ -115,26 +113,8 @@ def _stripped(part: str) -> str:
     return re.sub(r"L\[['\"](\w+)['\"]\]", r"\1", part).replace(" ", "")
 
 
-def _entry(log: CompileEventLog, name: str) -> Compile | None:
-    """Return the compile that a cache entry came from: the last of its name before this one."""
-    rows = queries.compiles(log.store, log.compile.recording_id)
-    found = [
-        row
-        for row in rows
-        if row.compile_id == name
-        and row.generation == log.compile.generation
-        and row.id < log.compile.id
-    ]
-    return found[-1] if found else None
-
-
-def _guard_stories(
-    log: CompileEventLog, entry: Compile | None, parts: Sequence[str], source: str
-) -> list[Story]:
+def _guard_stories(known: Background, parts: Sequence[str], source: str) -> list[Story]:
     """Return the stories of the guard that failed: the events that added it to the cache entry."""
-    if entry is None:
-        return []
-    known = Background(log.of_another(entry))
     return [
         guard_story(known, event, guard, parts)
         for event, guard in known.event_log.typed(Guard)
@@ -150,13 +130,12 @@ def _is_failed(name: str, guard: Guard, parts: Sequence[str], source: str) -> bo
     return named or any(part in parts for part in guard.code)
 
 
-def _values(log: CompileEventLog, parts: Iterable[str]) -> dict[str, Json]:
+def _values(new: Background, parts: Iterable[str]) -> dict[str, Json]:
     """Return the new call's values in the failed checks, by source, as far as they are recorded."""
-    parts = list(parts)
+    log, parts = new.event_log, list(parts)
     known: dict[str, Json] = _static_sizes(log) if any(".size()[" in p for p in parts) else {}
-    if log.of(ShapeEnvCreate.kind):
-        for row in symbol_table(shape_events(log)).symbols.values():
-            known |= dict.fromkeys(row.sources, row.hint)
+    for row in new.table.symbols.values():
+        known |= dict.fromkeys(row.sources, row.hint)
     for _, scalar in log.typed(SymbolicScalar):
         if scalar.value is not None:
             known[source_name(scalar.source)] = scalar.value

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchreel.analysis.event_log import CompileEventLog, compile_of, compiles_of
+from torchreel.analysis.event_log import CompileEventLog, SharedRows, compile_of, compiles_of
 from torchreel.analysis.why.frames import why_graph_break, why_recompile
 from torchreel.analysis.why.guards import why_event, why_guard
 from torchreel.analysis.why.specialised import why_specialised
@@ -82,7 +82,8 @@ def _covered(store: Store, address: Address, topic: str) -> Answer:
     if topic == SPECIALISED and address.attempt is None and address.event is None:
         # An attempt that was given up decided nothing, but its event log has what broke or missed.
         rows = [row for row in rows if row.status != "restarted"] or rows[-1:]
-    logs = [CompileEventLog(store, row) for row in rows]
+    shared = {number: SharedRows(store, number) for number in {row.recording_id for row in rows}}
+    logs = [CompileEventLog(store, row, shared[row.recording_id]) for row in rows]
     telling = [log for log in logs if any(kind.startswith("frame.") for kind in log.kinds)]
     silent = tuple(log.address for log in logs if log not in telling)
     if silent and not telling:

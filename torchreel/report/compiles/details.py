@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import TypeVar
 
-from torchreel.analysis.event_log import CompileEventLog
+from torchreel.analysis.event_log import CompileEventLog, SharedRows
 from torchreel.analysis.schedules import disagreements, schedules
 from torchreel.analysis.shapes import KINDS as SHAPE_KINDS
 from torchreel.analysis.why.frames import why_graph_break, why_recompile
@@ -47,7 +47,7 @@ from torchreel.report.packing import Packer
 from torchreel.store import Store, queries
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.records import Compile, Event, Graph, StackFrame
+from torchreel.store.records import Compile, Event, Graph
 
 _Read = TypeVar("_Read")
 _MOST_TEXT = 2_000_000
@@ -66,12 +66,12 @@ class CompileReader:
         store: Store,
         compile: Compile,
         packer: Packer,
-        frames: Mapping[int, StackFrame],
+        shared: SharedRows,
         keys: Callable[[CompileEventLog], list[ComparedKey]],
     ) -> None:
         self.store, self.compile, self.packer = store, compile, packer
         self._keys = keys
-        self.event_log = CompileEventLog(store, compile, frames)
+        self.event_log = CompileEventLog(store, compile, shared)
         self.notes: list[str] = []
 
     def details(self, following: str) -> CompileDetails:

@@ -6,13 +6,13 @@ is nearest (`torchreel.analysis.why.cache_keys`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from torchreel.analysis.event_log import CompileEventLog
+from torchreel.analysis.event_log import CompileEventLog, SharedRows
 from torchreel.analysis.why.cache_keys import CacheStory, KeyLookup, lookups, stories_beside
 from torchreel.report.document import ComparedFactor, ComparedKey
 from torchreel.store import Store
-from torchreel.store.records import Compile
+from torchreel.store.records import Compile, StackFrame
 
 _LONGEST = 4_000
 """Characters of one side of a factor."""
@@ -21,11 +21,20 @@ _KEPT = 64
 
 
 class KeyReader:
-    """Reads the lookups of compiles, of which each is needed for itself and for later ones."""
+    """Reads the lookups of compiles, of which each is needed for itself and for later ones.
+
+    The rows of a recording that other parts of its compiles share are kept with them.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._known: dict[int, list[KeyLookup]] = {}
+        self._shared: dict[int, SharedRows] = {}
+
+    def shared(self, recording: int, frames: Mapping[int, StackFrame]) -> SharedRows:
+        """Return the rows that the event logs of a recording share."""
+        found = SharedRows(self.store, recording, frames)
+        return self._shared.setdefault(recording, found)
 
     def keys(self, log: CompileEventLog, earlier: Sequence[Compile]) -> list[ComparedKey]:
         """Return the lookups of a compile beside the nearest of some earlier compiles."""
