@@ -63,7 +63,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run.db"
 
 
-def _recompiles(path: Path, times: int) -> None:
+def _recompiles(path: Path, times: int, *, has_hole: bool = False) -> None:
     """Write a recording of a frame whose first cache entry could not be reused some times."""
     with Store.open(path, create=True) as store, store.writer() as w:
         number = add_recording(w)
@@ -71,6 +71,9 @@ def _recompiles(path: Path, times: int) -> None:
         _event(w, number, 1, first, "guards.guard", GUARD, "TENSOR_MATCH")
         made: Json = {"env": 1, "settings": {}, "validation": False}
         _event(w, number, 2, first, "shape_env.create", made)
+        if has_hole:
+            lost: Json = {"env": 1, "symbol": "s0", "old": [2, 8], "new": [2, 4]}
+            _event(w, number, 3, first, "shape_env.range", lost)
         for time in range(1, times + 1):
             row = add_compile(w, number, f"0/{time}")
             _event(w, number, 3 + time, row, CacheMiss.kind, _miss(SIZE), "0/0")
@@ -103,3 +106,13 @@ def test_what_recompiles_share_is_read_once(path: Path, monkeypatch: pytest.Monk
     assert [story.facts["entry"] for story in stories] == [f"{path}#1/0/0"] * 12
     assert len(read) == 2  # those that the address covers, and those by name
     assert len(made) == len(set(made)) == 13
+
+
+def test_a_hole_in_the_log_of_a_shape_env_is_a_note(path: Path) -> None:
+    _recompiles(path, 1, has_hole=True)
+    with Store.open(path) as store:
+        (story,) = why(store, parse(f"{path}#1"), "recompile").stories
+        (guard,) = why(store, parse(f"{path}#1/0/0"), "TENSOR_MATCH").stories
+    assert [step.kind for step in story.steps] == ["guards.guard", CacheMiss.kind]
+    assert any(f"{path}#1/0/0 are not known: " in note for note in story.notes)
+    assert len(guard.notes) == 1

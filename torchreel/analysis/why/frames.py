@@ -68,6 +68,7 @@ def _miss_story(log: CompileEventLog, event: Event, miss: CacheMiss, caller: Ste
             *(f"torch says: {note}" for story in guards for note in story.notes),
             *_notes(values),
             *_never_dynamic(parts, guarded),
+            *(hole for found in (known, here) if found for hole in found.holes),
         ),
     )
 

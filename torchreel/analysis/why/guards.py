@@ -7,15 +7,17 @@ here: whether an input would pass them (`guard_check`).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from typing import TypeVar
 
 from torchreel.analysis.event_log import CompileEventLog, texts
 from torchreel.analysis.shapes import SymbolTable, shape_events, symbol_table
 from torchreel.analysis.why.specialised import why_specialised
 from torchreel.analysis.why.steps import Step, Story, step_of
 from torchreel.analysis.why.symbols import mentions
-from torchreel.errors import UsageError
+from torchreel.errors import TorchreelError, UsageError
 from torchreel.events.guards import Guard
 from torchreel.events.scalars import DeferredAssert
 from torchreel.events.shape_env import (
@@ -29,6 +31,7 @@ from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Event
 
+_Part = TypeVar("_Part")
 _SHAPE_GUARDS = (ShapeGuard.kind, DeferredAssert.kind)
 
 
@@ -37,12 +40,16 @@ class Background:
 
     def __init__(self, log: CompileEventLog) -> None:
         self.event_log = log
+        self.holes: list[str] = []
+        """The parts that can't be computed, and why."""
         self._has_shapes = bool(log.of(ShapeEnvCreate.kind))
 
     @cached_property
     def table(self) -> SymbolTable:
         """The symbols at the end; none where the compile has no ShapeEnv."""
-        return symbol_table(shape_events(self.event_log)) if self._has_shapes else SymbolTable(0)
+        if not self._has_shapes:
+            return SymbolTable(0)
+        return self._part(lambda: symbol_table(shape_events(self.event_log)), SymbolTable(0))
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -52,7 +59,20 @@ class Background:
     @cached_property
     def specialised(self) -> list[Story]:
         """Return the stories of the sizes that were dynamic and became static."""
-        return why_specialised(self.event_log)
+        return self._part(lambda: why_specialised(self.event_log), [])
+
+    def _part(self, compute: Callable[[], _Part], otherwise: _Part) -> _Part:
+        try:
+            return compute()
+        except TorchreelError as error:
+            hole = f"the symbols of {self.event_log.address} are not known: {error}"
+            if hole not in self.holes:
+                self.holes.append(hole)
+            return otherwise
+
+    def with_holes(self, story: Story) -> Story:
+        """Return a story with a note on each part that it lacks."""
+        return replace(story, notes=(*story.notes, *self.holes))
 
 
 def why_guard(log: CompileEventLog, text: str) -> list[Story]:
@@ -60,7 +80,7 @@ def why_guard(log: CompileEventLog, text: str) -> list[Story]:
 
     Raises `UsageError` when there is none.
     """
-    known = Background(log)
+    known = log.once(Background)
     found = [
         guard_story(known, guard, fields, [part for part in fields.code if holds(part, text)])
         for guard, fields in log.typed(Guard)
@@ -74,9 +94,9 @@ def why_guard(log: CompileEventLog, text: str) -> list[Story]:
     if not found:
         raise UsageError(
             f"{log.address} has no guard with {text!r:.80} in it: list its guards with 'torchreel "
-            f"guards {log.address}'."
+            f"guards {log.address}'.{''.join(f' But {hole}' for hole in known.holes)}"
         )
-    return found
+    return [known.with_holes(story) for story in found]
 
 
 def _spellings(guard: Guard) -> list[str]:
@@ -229,9 +249,10 @@ def _shape_story(known: Background, event: Event) -> Story:
 
 def why_event(log: CompileEventLog, event: Event) -> list[Story]:
     """Return the story of one event: a guard's, or the event with its cause."""
+    known = log.once(Background)
     if isinstance(event.fields, Guard):
-        return [guard_story(Background(log), event, event.fields)]
+        return [known.with_holes(guard_story(known, event, event.fields))]
     if event.kind in _SHAPE_GUARDS:
-        return [_shape_story(Background(log), event)]
+        return [known.with_holes(_shape_story(known, event))]
     step = step_of(log, event)
     return [Story(f"{event.kind} {event.name}".rstrip() + f" at {step.address}", (step,))]
