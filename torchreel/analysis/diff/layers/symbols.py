@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from torchreel.analysis.diff.alignment import align
 from torchreel.analysis.diff.layers.expressions import parse
@@ -58,13 +59,17 @@ def _differences(
     left: SymbolTable, right: SymbolTable, sides: tuple[DiffSide, DiffSide]
 ) -> Iterator[LayerDifference]:
     ours, theirs = _by_source(left), _by_source(right)
+    names = _names(ours), _names(theirs)
     for key in dict.fromkeys([*ours, *theirs]):
         one, other = ours.get(key), theirs.get(key)
-        texts = _row(one, left), _row(other, right)
+        texts = _row(one, names[0]), _row(other, names[1])
         if texts[0] != texts[1]:
             yield LayerDifference(key, *texts, _at(sides[0], one), _at(sides[1], other))
     for name, what in _FACTS.items():
-        yield from _fact_differences(what, _spelled(left, name), _spelled(right, name), sides)
+        ours_of, theirs_of = _facts(left, name), _facts(right, name)
+        yield from _fact_differences(
+            what, _spelled(ours_of, names[0]), _spelled(theirs_of, names[1]), sides
+        )
 
 
 def _by_source(table: SymbolTable) -> dict[str, Symbol]:
@@ -72,19 +77,23 @@ def _by_source(table: SymbolTable) -> dict[str, Symbol]:
     order.
     """
     found: dict[str, Symbol] = {}
+    numbers = {"backed symbol": count(), "unbacked symbol": count()}
     for row in table.symbols.values():
         kind = "backed symbol" if row.backed else "unbacked symbol"
-        number = sum(key.startswith(kind) for key in found)
-        found[row.sources[0] if row.sources else f"{kind} {number}"] = row
+        found[row.sources[0] if row.sources else f"{kind} {next(numbers[kind])}"] = row
     return found
 
 
-def _row(row: Symbol | None, table: SymbolTable) -> str:
+def _names(by_source: Mapping[str, Symbol]) -> Mapping[str, str]:
+    return {row.name: key for key, row in by_source.items()}
+
+
+def _row(row: Symbol | None, names: Mapping[str, str]) -> str:
     if row is None:
         return ABSENT
     cells = {column: cell(row, column) for column in _COLUMNS}
     if row.replacement is not None:
-        cells["replacement"] = _expression(row.replacement, _sources(table))
+        cells["replacement"] = _expression(row.replacement, names)
     return ", ".join(f"{name.replace('_', '-')} {text}" for name, text in cells.items() if text)
 
 
@@ -101,11 +110,9 @@ class Spelled:
     seq: int
 
 
-def _spelled(table: SymbolTable, name: str) -> list[Spelled]:
-    names = _sources(table)
+def _spelled(facts: Sequence[Fact], names: Mapping[str, str]) -> list[Spelled]:
     return [
-        Spelled(_key(fact.expr, names), _expression(fact.expr, names), fact.seq)
-        for fact in _facts(table, name)
+        Spelled(_key(fact.expr, names), _expression(fact.expr, names), fact.seq) for fact in facts
     ]
 
 
@@ -120,10 +127,6 @@ def _expression(expr: Json, names: Mapping[str, str]) -> str:
         return spelling.expression(expr, lambda name: names.get(name, name))
     except UnsupportedError:
         return parse(str(expr)).renamed(names).text
-
-
-def _sources(table: SymbolTable) -> Mapping[str, str]:
-    return {row.name: key for key, row in _by_source(table).items()}
 
 
 def _fact_differences(
