@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.store.rows import add_compile, add_event, add_recording
-from torchreel.analysis.why import frames
+from torchreel.analysis.why import cache_keys, frames
 from torchreel.analysis.why.grouped_causes import key
 from torchreel.analysis.why.guards import Background
 from torchreel.analysis.why.questions import why
 from torchreel.events.frames import CacheMiss
+from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.store import Json, Store, Writer, parse, queries
 from torchreel.store.records import Event
 
@@ -116,3 +117,32 @@ def test_a_hole_in_the_log_of_a_shape_env_is_a_note(path: Path) -> None:
     assert [step.kind for step in story.steps] == ["guards.guard", CacheMiss.kind]
     assert any(f"{path}#1/0/0 are not known: " in note for note in story.notes)
     assert len(guard.notes) == 1
+
+
+# -- caches ---------------------------------------------------------------------------------------
+
+
+def test_the_lookup_of_the_same_key_is_found_without_the_others(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(path, create=True) as store, store.writer() as w:
+        number = add_recording(w)
+        for place in range(20):
+            row = add_compile(w, number, f"{place}/0", frame_name=f"f{place}")
+            asked: Json = {"outcome": "miss", "key": f"key {place // 2}", "reason": None}
+            _event(w, number, place + 1, row, CacheOutcome.kind, asked, "FxGraphCache")
+    compared = []
+
+    def of_one_compile(*lookups):  # type: ignore[no-untyped-def]
+        compared.append(lookups)
+        return is_of_one_compile(*lookups)
+
+    is_of_one_compile = cache_keys._of_one_compile
+    monkeypatch.setattr(cache_keys, "_of_one_compile", of_one_compile)
+    with Store.open(path) as store:
+        found = cache_keys.why_cache(store, parse(f"{path}#1"))
+        assert [story.nearest and story.nearest.seq for story in found[1::2]] == [*range(1, 20, 2)]
+        compared.clear()
+        known = [story.lookup for story in found]
+        cache_keys.stories_beside(known[1::2], known[::2])
+    assert len(compared) == 10

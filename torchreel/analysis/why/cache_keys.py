@@ -12,7 +12,8 @@ recorded facts that enter such a key are compared instead: the Dynamo graph and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -168,21 +169,23 @@ def why_cache(
     if either has no lookup.
     """
     asked = _covered(store, address)
-    known = asked if other is None else _covered(*other)
-    if other is not None:
-        return stories_beside(asked, known)
-    return [
-        _story(lookup, _nearest(lookup, asked[:number], asked[:number]))
-        for number, lookup in enumerate(asked)
-    ]
+    known = None if other is None else _covered(*other)
+    return stories_beside(asked, known)
 
 
-def stories_beside(asked: Sequence[KeyLookup], known: Sequence[KeyLookup]) -> list[CacheStory]:
-    """Return the outcome of each lookup, beside the nearest one of `known`."""
-    return [
-        _story(lookup, _nearest(lookup, asked[:number], known))
-        for number, lookup in enumerate(asked)
-    ]
+def stories_beside(
+    asked: Sequence[KeyLookup], known: Sequence[KeyLookup] | None
+) -> list[CacheStory]:
+    """Return the outcome of each lookup, beside the nearest one of `known`, or of those before."""
+    candidates = _Candidates(known or ())
+    places: Counter[str] = Counter()
+    stories = []
+    for lookup in asked:
+        stories.append(_story(lookup, candidates.nearest(lookup, places[lookup.cache])))
+        places[lookup.cache] += 1
+        if known is None:
+            candidates.add(lookup)
+    return stories
 
 
 def _covered(store: Store, address: Address) -> list[KeyLookup]:
@@ -196,29 +199,51 @@ def _covered(store: Store, address: Address) -> list[KeyLookup]:
     return found
 
 
-def _nearest(
-    lookup: KeyLookup, before: Sequence[KeyLookup], candidates: Sequence[KeyLookup]
-) -> KeyLookup | None:
-    """Return the lookup of another compile whose key differs in the fewest factors.
+class _Candidates:
+    """Lookups, by what makes one of them the nearest to another."""
 
-    A lookup of the same key is always nearest, and one for the same frame nearer than another.
-    Where torch wrote no factors, it is the latest for the same frame, or the one at the same place
-    in its compile.
-    """
-    alike = [
-        found
-        for found in candidates
-        if found.cache == lookup.cache and not _of_one_compile(found, lookup)
-    ]
-    same = [found for found in alike if found.key == lookup.key]
-    if same or not alike:
-        return same[-1] if same else None
-    if not lookup.factors or not all(found.factors for found in alike):
-        if of_frame := [found for found in alike if _frame(found) == _frame(lookup)]:
-            return of_frame[-1]
-        place = sum(found.cache == lookup.cache for found in before)
-        return alike[min(place, len(alike) - 1)]
-    return min(alike, key=lambda found: _distance(lookup, found))
+    def __init__(self, found: Iterable[KeyLookup] = ()) -> None:
+        self._found: dict[Hashable, list[KeyLookup]] = {}
+        for lookup in found:
+            self.add(lookup)
+
+    def add(self, lookup: KeyLookup) -> None:
+        """Add one that came after the others."""
+        cache = lookup.cache
+        names = ("cache", cache), ("key", cache, lookup.key), ("frame", cache, _frame(lookup))
+        for name in names if lookup.factors else (*names, ("without factors", cache)):
+            self._found.setdefault(name, []).append(lookup)
+
+    def nearest(self, lookup: KeyLookup, place: int) -> KeyLookup | None:
+        """Return the lookup of another compile whose key differs in the fewest factors.
+
+        A lookup of the same key is always nearest, and one for the same frame nearer than another.
+        Where torch wrote no factors, it is the latest for the same frame, or the one at the same
+        place among the lookups of its cache.
+        """
+        cache, frame = lookup.cache, ("frame", lookup.cache, _frame(lookup))
+        same = self._last(lookup, "key", cache, lookup.key)
+        if same is not None:
+            return same
+        if not lookup.factors or self._last(lookup, "without factors", cache):
+            alike = list(self._others(lookup, "cache", cache))[::-1]
+            at_place = alike[min(place, len(alike) - 1)] if alike else None
+            return self._last(lookup, *frame) or at_place
+        of_frame = [
+            found
+            for found in self._others(lookup, *frame)
+            if found.is_backward == lookup.is_backward
+        ]
+        alike = of_frame or list(self._others(lookup, "cache", cache))
+        return min(alike[::-1], key=lambda found: _distance(lookup, found), default=None)
+
+    def _others(self, lookup: KeyLookup, *name: Hashable) -> Iterator[KeyLookup]:
+        """Yield those of another compile, the latest first."""
+        found = reversed(self._found.get(name, ()))
+        return (each for each in found if not _of_one_compile(each, lookup))
+
+    def _last(self, lookup: KeyLookup, *name: Hashable) -> KeyLookup | None:
+        return next(self._others(lookup, *name), None)
 
 
 def _of_one_compile(one: KeyLookup, other: KeyLookup) -> bool:
