@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import torchreel
+from torchreel.analysis.triage.definitions import form_of
 from torchreel.analysis.triage.failures import SeenFailure, failures_of
 from torchreel.analysis.triage.grouping import group
 from torchreel.analysis.triage.program_part import (
@@ -424,3 +425,29 @@ def test_a_line_takes_no_longer_than_it_is_long(piece: str) -> None:
     for line in (f"raise E({piece * 2000}!", f"return f({piece * 2000}!", f"raise {piece * 2000}"):
         sys.modules[program_part.__module__]._HANDS_ON.match(line)
     assert time.process_time() - began < 5
+
+
+# -- the text of functions ------------------------------------------------------------------------
+
+NAMES = """\
+def f({0}, {1}):
+    {2} = 0
+
+    def g():
+        nonlocal {2}
+        {2} += 1
+
+    match {0}:
+        case [{1}, *{3}] if {1}:
+            return {3}
+        case [{1}] as {3}:
+            return {3}
+        case {{"a": {1}, **{3}}}:
+            return {1}
+"""
+
+
+def test_a_function_has_one_form_whatever_its_variables_are_called() -> None:
+    form = form_of(NAMES.format("x", "y", "count", "rest"))
+    assert form == form_of(NAMES.format("given", "one", "times", "others"))
+    assert form != form_of(NAMES.format("x", "y", "count", "y"))

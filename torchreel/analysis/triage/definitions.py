@@ -145,6 +145,24 @@ class _Renamed(ast.NodeTransformer):
         self.generic_visit(node)
         return node
 
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
+        node.names = [self._name(name) for name in node.names]
+        return node
+
+    def visit_MatchAs(self, node: ast.MatchAs) -> ast.AST:
+        node.name = self._name(node.name) if node.name else None
+        self.generic_visit(node)
+        return node
+
+    def visit_MatchStar(self, node: ast.MatchStar) -> ast.AST:
+        node.name = self._name(node.name) if node.name else None
+        return node
+
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> ast.AST:
+        node.rest = self._name(node.rest) if node.rest else None
+        self.generic_visit(node)
+        return node
+
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         """Return a text that nothing is done with is a comment."""
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
