@@ -252,6 +252,7 @@ def test_one_side_may_decide_alone() -> None:
         "max(*L['n'])", "f'{1}'", "1 if", "(" * 500, "not " * 5000 + "1", "L['x']" + ".a" * 5000,
         "getattr(L['x'], 'data')", "type(L['n'])", "L.__class__", "math.__loader__",
         "max.__self__.eval('1')", "0" * 200_000, "1 << 10**9", "{}.x", "(yield)", "x := 1",
+        "~L['n']",
     ],
 )  # fmt: skip
 def test_nothing_else_is_in_the_language(code: str) -> None:

@@ -183,9 +183,14 @@ def _both(node: ast.BoolOp, inputs: Inputs, depth: int) -> bool:
 
 def _unary(node: ast.UnaryOp, inputs: Inputs, depth: int) -> Any:
     found = value_of(node.operand, inputs, depth)
-    if isinstance(node.op, ast.Not):
-        return not found
-    return -found if isinstance(node.op, ast.USub) else +found
+    match node.op:
+        case ast.Not():
+            return not found
+        case ast.USub():
+            return -found
+        case ast.UAdd():
+            return +found
+    raise UnsupportedError(f"{_text(node):.60} is not arithmetic")
 
 
 def _binary(node: ast.BinOp, inputs: Inputs, depth: int) -> Any:
