@@ -91,8 +91,9 @@ def of_binding(obj: Any) -> tuple[str, str] | None:
     cls: Any = obj if issubclass(type(obj), type) else type(obj)
     if type(cls).__name__ != _OF_PYBIND:
         return None
-    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
-        place = cls.__module__, cls.__qualname__
+    module, name = str(cls.__module__), str(cls.__qualname__)
+    if getattr(sys.modules.get(module), name, None) is cls:
+        place = module, name
     elif (found := in_modules(cls, {cls.__module__, "torch._C"})) is not None:
         place = found
     else:
