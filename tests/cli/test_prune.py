@@ -15,9 +15,11 @@ from tests.server import Server
 from tests.store.rows import add_compile, add_failure, add_recording
 from torchreel.analysis.triage.keeping import PruneLimits, prune
 from torchreel.errors import DamagedStore, LockedStore
-from torchreel.store import Store, queries, schema
+from torchreel.store import Store, post_mortem, queries, schema
 from torchreel.store.database import DELETING
 from torchreel.store.deletion.recordings import delete_recordings, used_bytes
+from torchreel.store.processes import liveness
+from torchreel.store.processes.liveness import PROCESS
 from torchreel.store.sending.push import push_path
 from torchreel.store.servers.roles import DELETE, READ, grant
 
@@ -145,6 +147,37 @@ def test_a_failure_that_can_t_be_read_stops_it(tmp_path: Path) -> None:
         with pytest.raises(DamagedStore):
             prune(store, PruneLimits(age=1.0))
     assert left(path) == [0, 1, 2]
+
+
+def _add_silent(target: str | Path, identity: str | None) -> None:
+    """Add a recording that says it runs, of a process whose id nobody has here."""
+    with Store.open(target, write=True) as store, store.writer() as w:
+        number = add_recording(w, run="run 9", pid=2**31 - 1, status="running", started_ns=1)
+        if identity is not None:
+            w.put("environment", recording_id=number, key=PROCESS, value=identity)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("place", ["another boot", "here", None])
+def test_what_another_machine_may_still_write_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None, is_shared: bool
+) -> None:
+    """On a disk that is not shared, another boot is that of this machine, before."""
+    monkeypatch.setattr(post_mortem, "is_on_network", lambda directory: is_shared)
+    path = fill(tmp_path / "run.db", "a")
+    here = liveness.machine_identity() if place == "here" else "another-boot pid:[1]"
+    _add_silent(path, place and f"{here} 77")
+    with Store.open(path, write=True) as store:
+        prune(store, PruneLimits(age=1.0))
+    assert left(path) == ([0, 9] if is_shared and place != "here" else [0])
+
+
+def test_what_is_recorded_into_a_server_stays(server: Server) -> None:
+    url = server.new_database()
+    with Store.open(url, create=True) as central:
+        _add_silent(url, "another-boot pid:[1] 77")
+        assert prune(central, PruneLimits(age=1.0)).recordings == 0
+    assert left(url) == [9]
 
 
 @pytest.mark.usefixtures("a_file")

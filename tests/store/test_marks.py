@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.store.rows import add_compile, add_recording, add_stage
-from torchreel.store import Store, queries
+from torchreel.store import Store, post_mortem, queries
 from torchreel.store.failures.signature import crash_signature, lowered_when_it_crashed
 from torchreel.store.post_mortem import settle
 from torchreel.store.processes import marks
+from torchreel.store.processes.liveness import PROCESS
 from torchreel.store.processes.marks import BESIDE, KEY, NOWHERE, Marks, Place
 from torchreel.store.sending.push import push_path
 
@@ -192,6 +193,26 @@ def test_a_process_of_another_machine_that_wrote_lately_may_go_on(
             os.utime(name, (old, old))
         assert sorted(push_path(str(path), target).sent) == [recording]
     assert statuses(store, recording) == ["crashed"]
+
+
+def test_a_push_waits_for_a_process_of_another_machine_however_long_it_is_silent(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recording = dead_recording(store, "running")
+    with store.writer() as w:
+        w.put("environment", recording_id=recording, key=PROCESS, value="another-boot pid:[1] 7")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(marks, "machine_identity", lambda: "another-boot pid:[1]")
+        made = marked(path, (1, "running"))
+    old = time.time() - 7200
+    for name in (path, marks.path_of(str(path), DEAD, BEGAN)):
+        os.utime(name, (old, old))
+    monkeypatch.setattr(post_mortem, "is_on_network", lambda directory: True)
+    with Store.open(tmp_path / "joined.db", create=True) as target:
+        assert push_path(str(path), target).running == 1
+        assert list(marks.left_behind(str(path))) == [(DEAD, BEGAN)]
+        made.end(written=False)  # which says that it has ended
+        assert sorted(push_path(str(path), target).sent) == [recording]
 
 
 def test_marks_of_a_process_of_this_machine_go_when_it_is_gone(store: Store, path: Path) -> None:

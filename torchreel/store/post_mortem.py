@@ -6,14 +6,16 @@ when its child ends, and the commands that replay or reduce. Running it twice ch
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import select
 
 from torchreel.store import queries, schema
 from torchreel.store.database import Store
 from torchreel.store.failures.signature import crash_message, crash_signature
+from torchreel.store.files.locks import is_on_network
 from torchreel.store.processes import marks
-from torchreel.store.processes.liveness import is_alive
+from torchreel.store.processes.liveness import PROCESS, is_alive, is_of_here
 from torchreel.store.records import Compile, Recording
 from torchreel.store.schema import recordings
 from torchreel.store.writer import Writer
@@ -32,20 +34,47 @@ class _Crash:
     checkpoint_id: int | None
 
 
-def settle(store: Store) -> int:
+def may_go_on(store: Store, found: list[Recording]) -> set[int]:
+    """Return those of the recordings that a process may still write, for all that is known here.
+
+    On a server, and on a disk of several machines, that is each one that says so, unless its
+    process ran in this boot and namespace: a silence means nothing.
+    """
+    return _may_go_on(store, found, _says_running(store))
+
+
+def _says_running(store: Store) -> set[int]:
+    return {row.id for row in store.rows(_RUNNING)}
+
+
+def _may_go_on(store: Store, found: list[Recording], running: set[int]) -> set[int]:
+    if store.is_on_server:
+        return running
+    ended = {row.id for row in found if row.status != "running"}
+    if is_on_network(Path(store.target).parent):
+        died = [row.id for row in found if row.id in running and row.status == "died"]
+        processes = queries.environment_values(store, PROCESS, died)
+        ended -= {number for number in died if not is_of_here(processes.get(number))}
+    return running - ended
+
+
+def settle(store: Store, *, only_certain: bool = False) -> int:
     """Mark the recordings whose process died without a word; return how many there were.
+
+    With `only_certain`, those that another machine may still write are left (`may_go_on`).
 
     The compiles on which the compiler was at work become 'crashed', each with a failure of class
     'crash' in the stage that was open; one that had returned gets the status it returned with, and
     one of which nobody can say becomes 'unknown' (`marks`). A process that a fault ended while
     nothing was compiled gets a failure in stage 'run', for the compile that began last.
     """
-    with store.connect() as connection:
-        running = set(connection.execute(_RUNNING).scalars())
+    running = _says_running(store)
     found = queries.recordings(store)
-    dead = [row for row in found if row.id in running and row.status != "running"]
+    spared = _may_go_on(store, found, running) if only_certain else set()
+    alive = {row.id for row in found if row.status == "running"} | spared
+    dead = [row for row in found if row.id in running - alive]
     settled = sum(_settle_one(store, row) for row in dead)
-    _remove_marks(store, found, dead)
+    _remove_marks(store, [row for row in found if row.id in alive], dead)
     return settled
 
 
@@ -84,11 +113,11 @@ def _close(writer: Writer, compile: int, status: str) -> None:
         writer.update("stages", stage, status=status)
 
 
-def _remove_marks(store: Store, found: list[Recording], dead: list[Recording]) -> None:
+def _remove_marks(store: Store, alive: list[Recording], dead: list[Recording]) -> None:
     """Nobody needs the marks of a process that is gone, now that the store says what they said."""
     gone = {(row.pid, row.started_ns) for row in dead}
-    alive = {(row.pid, row.started_ns) for row in found if row.status == "running"}
-    for mark in {*marks.left_behind(store.target)} - alive:
+    needed = {(row.pid, row.started_ns) for row in alive}
+    for mark in {*marks.left_behind(store.target)} - needed:
         # Of a process that died before its recording was in the store, or in one since replaced.
         if not is_alive(mark[0], None) and (
             _is_old(mark[1]) or marks.is_of_this_machine(store.target, *mark)

@@ -17,6 +17,7 @@ from torchreel.analysis.triage.grouping import group
 from torchreel.analysis.triage.summaries import size_key
 from torchreel.store import Store, parse, queries
 from torchreel.store.deletion.recordings import Deletion, trial
+from torchreel.store.post_mortem import may_go_on
 from torchreel.store.records import Recording
 
 
@@ -117,8 +118,9 @@ class _Prunable:
             kept |= {numbers[0], numbers[-1], smallest}
             failing.update(numbers)
             wanted.update(numbers if most is None else numbers[max(0, len(numbers) - most) :])
-        rows = [row for row in queries.recordings(store) if row.status != "running"]
-        may_go = sorted((row for row in rows if row.id not in kept), key=_age)
+        rows = queries.recordings(store)
+        spared = kept | may_go_on(store, rows)
+        may_go = sorted((row for row in rows if row.id not in spared), key=_age)
         return cls(may_go, len(groups), frozenset(kept), frozenset(failing - wanted - kept))
 
     def unwanted(self, age: float | None) -> list[int]:

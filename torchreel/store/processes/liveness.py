@@ -44,6 +44,12 @@ def is_alive(pid: int, identity: str | None) -> bool:
     return identity is None or identity == process_identity(pid) or _elsewhere(identity)
 
 
+def is_of_here(identity: str | None) -> bool:
+    """Return True for a process of this boot and pid namespace, where its id is valid."""
+    machine = machine_identity()
+    return identity is not None and machine is not None and identity.startswith(f"{machine} ")
+
+
 def _elsewhere(identity: str | None) -> bool:
     """Return whether it ran in another container of this machine, whose process ids say nothing
     here.

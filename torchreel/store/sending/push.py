@@ -90,7 +90,7 @@ def push_path(
     if is_running - true and not is_claimed(path):
         # one that can't be written to, or not be read: they count as running
         with suppress(LockedStore, DamagedStore), Store.open(path, write=True) as source:
-            settle(source)
+            settle(source, only_certain=True)
     with Store.open(path) as source:
         return push(source, target, listener, kinds_of)
 
