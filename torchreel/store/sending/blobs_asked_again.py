@@ -61,7 +61,7 @@ def _wrong(store: Store) -> Iterator[str]:
 def send_wanted(blobs: SourceBlobs, target: Store) -> int:
     """Send what the target asks for and the source has; return how many blobs that are.
 
-    Raises DamagedStore where what the source has is no better.
+    Raises UnreadableSource where what the source has is no better.
     """
     query = select(_AT.digest).where(_AT.row_id == _NO_ROW, _AT.recording_id.is_(None))
     asked = lacking(target, [row.digest for row in target.rows(query)])

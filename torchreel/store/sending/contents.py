@@ -11,8 +11,9 @@ from collections.abc import Iterable
 
 from sqlalchemy import select
 
-from torchreel.errors import DamagedStore
+from torchreel.errors import UnreadableSource
 from torchreel.store import limits
+from torchreel.store.copying import reading
 from torchreel.store.database import Store
 from torchreel.store.schema import blobs
 
@@ -31,7 +32,7 @@ class SourceBlobs:
     def named_by(self, texts: Iterable[str]) -> list[str]:
         """Return the digests of all that the texts lead to, in the order in which they are met.
 
-        Raises DamagedStore for a blob that is not what its digest says, or too large to send.
+        Raises UnreadableSource for a blob that is not what its digest says, or too large to send.
         """
         found: dict[str, None] = {}
         waiting = self._in(b"\n".join(text.encode() for text in texts))[::-1]
@@ -43,13 +44,14 @@ class SourceBlobs:
         return list(found)
 
     def read(self, digest: str) -> bytes:
-        """Return the bytes of a blob, verified."""
+        """Return the bytes of a blob, verified.  Raises UnreadableSource as `named_by` does."""
         if self._sizes[digest] > limits.PUSHED_BLOB:
-            raise DamagedStore(
+            raise UnreadableSource(
                 f"{self._source.target} has a blob {digest:.12} of {self._sizes[digest]} bytes; "
                 f"one that is sent has {limits.PUSHED_BLOB} at most."
             )
-        return self._source.read_blob(digest)
+        with reading():
+            return self._source.read_blob(digest)
 
     def _in(self, data: bytes) -> list[str]:
         found = [match.decode() for match in _DIGEST.findall(data)]
@@ -57,6 +59,8 @@ class SourceBlobs:
         for start in range(0, len(unknown), _CHUNK):
             chunk = unknown[start : start + _CHUNK]
             query = select(blobs.c.digest, blobs.c.size).where(blobs.c.digest.in_(chunk))
-            self._sizes |= {row.digest: row.size for row in self._source.rows(query)}
+            with reading():
+                rows = self._source.rows(query)
+            self._sizes |= {row.digest: row.size for row in rows}
         self._asked.update(unknown)
         return [digest for digest in found if digest in self._sizes]

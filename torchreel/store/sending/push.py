@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Row, select
 
-from torchreel.errors import DamagedStore, LockedStore, StoreError, UnreadableSource
+from torchreel.errors import DamagedStore, StoreError, UnreadableSource
 from torchreel.store import queries, schema
 from torchreel.store.copying import reading
 from torchreel.store.database import Store
@@ -79,7 +79,13 @@ def push_path(
     listener: Listener = lambda *_: None,
     kinds_of: KindsOf = no_kinds,
 ) -> PushReport:
-    """Push the store at a path, as `push` does; where its process died, that is written down first.
+    """Push the store at a path (see `open_settled`), as `push` does."""
+    with open_settled(path) as source:
+        return push(source, target, listener, kinds_of)
+
+
+def open_settled(path: str) -> Store:
+    """Open a store to push; where its process died, that is written down first.
 
     While a launcher waits for a program, that is left to the launcher, which knows of what it died.
     Raises StoreError for a store that can't be opened.
@@ -88,11 +94,10 @@ def push_path(
         is_running = _says_running(source)
         true = {row.id for row in queries.recordings(source) if row.status == "running"}
     if is_running - true and not is_claimed(path):
-        # one that can't be written to, or not be read: they count as running
-        with suppress(LockedStore, DamagedStore), Store.open(path, write=True) as source:
+        # What can't be written down (in use, damaged, a full disk) counts as running.
+        with suppress(StoreError), Store.open(path, write=True) as source:
             settle(source, only_certain=True)
-    with Store.open(path) as source:
-        return push(source, target, listener, kinds_of)
+    return Store.open(path)
 
 
 def _says_running(source: Store) -> set[int]:
@@ -109,8 +114,9 @@ def push(
 ) -> PushReport:
     """Send what is new in `source`; each recording whole, or not at all.
 
-    Replays are left out: they are checks that were made here.  What can't be read is in the report;
-    raises StoreError for a target that can't be written to.
+    Replays are left out: they are checks that were made here.  What can't be read is in the report.
+    Raises UnreadableSource for a source of which nothing can be read, and StoreError for a target
+    that can't be written to.
     """
     report = PushReport()
     blobs = SourceBlobs(source)
@@ -127,9 +133,10 @@ def push(
     if not wanted:
         return report
     for each in wanted:
-        kinds = kinds_of(source, each.row.id) if each.later.failures else {}
-        each = replace(each, later=replace(each.later, kinds=kinds))
         try:
+            with reading():
+                kinds = kinds_of(source, each.row.id) if each.later.failures else {}
+            each = replace(each, later=replace(each.later, kinds=kinds))
             _push_one(source, blobs, target, each, known, report, listener)
         except (UnreadableSource, DamagedStore) as error:  # of this recording: nothing was written
             report.refused.append(f"recording {each.row.id}: {error}")
@@ -139,7 +146,7 @@ def push(
 def _found(source: Store, report: PushReport) -> Iterator[_Found]:
     """Yield the recordings that have ended, with what came to them since."""
     table = schema.recordings
-    with source.as_far_as_readable() as unreadable:
+    with reading(), source.as_far_as_readable() as unreadable:
         is_wanted = table.c.kind.is_distinct_from("replay")  # one without a kind is refused
         rows = source.rows(select(table).where(is_wanted).order_by(table.c.id))
     report.refused += unreadable

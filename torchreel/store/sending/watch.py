@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from torchreel.errors import MissingStore, StoreError, UsageError
+from torchreel.errors import MissingStore, StoreError, UnreadableSource, UsageError
 from torchreel.store.database import APPENDING, Store
-from torchreel.store.sending.push import KindsOf, PushReport, no_kinds, push_path
+from torchreel.store.sending.push import KindsOf, PushReport, no_kinds, open_settled, push
 
 _LONGEST_WAIT = 300.0
 """Seconds between two tries to reach a server that is not there, at most."""
@@ -105,13 +105,17 @@ def _push(
     is_awaited: bool = False,
 ) -> PushReport | None:
     try:
-        # Opened here for its errors: those of the target are raised.
-        Store.open(source).close()
+        opened = open_settled(source)
     except StoreError as error:
         if not (is_awaited and isinstance(error, MissingStore)):
             reporter.refused(source, error)
         return None
-    report = push_path(source, target, partial(reporter.sent, source), kinds_of)
+    with opened:
+        try:
+            report = push(opened, target, partial(reporter.sent, source), kinds_of)
+        except UnreadableSource as error:  # any other is the target's
+            reporter.refused(source, error)
+            return None
     reporter.pushed(source, report)
     return report
 
