@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import and_, delete, or_, select
@@ -30,7 +31,9 @@ from torchreel.recorder.claims import claimed
 from torchreel.store import Store, queries, schema
 from torchreel.store.deletion.blobs import sweep
 from torchreel.store.deletion.recordings import delete_recordings
+from torchreel.store.sending import push
 from torchreel.store.sending.push import push_path, send_one
+from torchreel.store.sending.target import send_recording
 
 FOUND = replace(FAILED, message="found later")
 SPAWN = multiprocessing.get_context("spawn")
@@ -203,6 +206,27 @@ def test_what_two_found_in_copies_of_one_recording_is_all_sent(path: Path, targe
         assert _found(central) == {"found by a": ["found by a"], "found by b": ["found by b"]}
         for where in (path, one, other):
             assert push_path(str(where), central).added == 0
+
+
+def test_what_came_later_is_sent_by_the_slower_of_two(
+    path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody pushes a copy without it, after it was asked what is there."""
+    other = copy(path, "other.db")
+    _find(path, "found by a", 50)
+    send = send_recording
+
+    def send_after_another(*arguments: Any) -> int | None:
+        monkeypatch.setattr(push, "send_recording", send)
+        with Store.open(target, write=True) as its:
+            assert len(push_path(str(other), its).sent) == 3
+        return send(*arguments)
+
+    with Store.open(target, write=True) as central:
+        monkeypatch.setattr(push, "send_recording", send_after_another)
+        report = push_path(str(path), central)
+        assert (report.sent, report.known, report.added) == ({}, 3, 2)
+        assert _found(central) == {"found by a": ["found by a"]}
 
 
 def test_what_was_found_on_the_server_is_not_sent_back_to_it(

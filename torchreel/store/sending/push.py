@@ -177,21 +177,22 @@ def _push_one(
     listener: Listener,
 ) -> None:
     later = found.later.without(known)
-    if found.identity in known:
+    if found.identity not in known:
+        with reading():
+            rows = read(source, found.row)
+            later.check(source.target, rows.ids)
+            named = blobs.named_by([*rows.texts(), *later.texts()])
+        number = send_recording(rows, later, found.identity, blobs, named, target)
+        if number is not None:
+            report.sent[found.row.id] = number
+            listener(found.row.id, number)
+            return
+        # Somebody was faster, who may not have had all that came to it later.
+        report.known += 1
+        later = later.without(origins.known(target, later.identities))
+    if later.identities:
         with reading():
             layout = read_layout(source, found.row.id)
-            ids = {**layout, "recordings": [found.row.id]}
-            later.check(source.target, ids)
+            later.check(source.target, {**layout, "recordings": [found.row.id]})
             named = blobs.named_by(later.texts())
         report.added += send_later(found.identity, later, layout, blobs, named, target)
-        return
-    with reading():
-        rows = read(source, found.row)
-        later.check(source.target, rows.ids)
-        named = blobs.named_by([*rows.texts(), *later.texts()])
-    number = send_recording(rows, later, found.identity, blobs, named, target)
-    if number is None:
-        report.known += 1
-        return
-    report.sent[found.row.id] = number
-    listener(found.row.id, number)
