@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.store.pushing import fill
 from tests.store.rows import add_recording
-from torchreel.errors import StoreError
+from torchreel.errors import DamagedStore, StoreError
 from torchreel.store import Store
 from torchreel.store.failures.failure_kinds import FailureKind
-from torchreel.store.sending import push
+from torchreel.store.sending import push, watch
 from torchreel.store.sending.push import PushReport
-from torchreel.store.sending.watch import push_all
+from torchreel.store.sending.target import send_recording
+from torchreel.store.sending.watch import push_all, push_until_stopped
 
 
 class Reports:
@@ -98,3 +101,30 @@ def test_kinds_that_can_t_be_read_are_no_fault_of_the_target(
     push_all(paths, str(tmp_path / "to.db"), said, fails)
     assert [len(each.sent) for each in said.reports.values()] == [0, 1]
     assert said.reports["0.db"].refused == ["recording 1: The disk gave up."]
+
+
+@pytest.mark.parametrize("wait", [0.0, 1000.0])
+def test_what_the_other_store_refused_is_sent_later(
+    paths: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: float
+) -> None:
+    """Its reason may pass, in a while or until the end."""
+    send = send_recording
+
+    def refuse_first(*arguments: Any) -> int | None:
+        monkeypatch.setattr(push, "send_recording", send)
+        raise DamagedStore("A table is being changed.")
+
+    class Stopping(Reports):
+        is_stopped = False
+
+        def pushed(self, source: str, report: PushReport) -> None:
+            super().pushed(source, report)
+            if (report.sent or wait) and not self.is_stopped:
+                self.is_stopped = True
+                signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(push, "send_recording", refuse_first)
+    monkeypatch.setattr(watch, "_LONGEST_WAIT", wait)
+    said = Stopping()
+    push_until_stopped(paths[:1], str(tmp_path / "to.db"), 0.01, said)
+    assert len(said.reports["0.db"].sent) == 1

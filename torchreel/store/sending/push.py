@@ -51,6 +51,15 @@ class PushReport:
     """The recordings whose process goes on: they are sent when it has ended."""
     refused: list[str] = field(default_factory=list)
     """Of each recording that can't be sent, the reason."""
+    is_refused_there: bool = False
+    """True if the other store refused something: its reason may pass."""
+
+    def refuse(self, what: str, error: StoreError) -> None:
+        """Note that something was not sent: an error that is no UnreadableSource is the other
+        store's.
+        """
+        self.refused.append(f"{what}: {error}")
+        self.is_refused_there |= not isinstance(error, UnreadableSource)
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ def push(
     try:
         report.mended = send_wanted(blobs, target)
     except (UnreadableSource, DamagedStore) as error:
-        report.refused.append(f"a blob that {target.target} asks for: {error}")
+        report.refuse(f"a blob that {target.target} asks for", error)
     found = list(_found(source, report))
     digests = [each.identity for each in found]
     known = origins.known(target, digests + [d for each in found for d in each.later.identities])
@@ -139,7 +148,7 @@ def push(
             each = replace(each, later=replace(each.later, kinds=kinds))
             _push_one(source, blobs, target, each, known, report, listener)
         except (UnreadableSource, DamagedStore) as error:  # of this recording: nothing was written
-            report.refused.append(f"recording {each.row.id}: {error}")
+            report.refuse(f"recording {each.row.id}", error)
     return report
 
 

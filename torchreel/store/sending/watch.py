@@ -10,17 +10,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torchreel.errors import MissingStore, StoreError, UnreadableSource, UsageError
 from torchreel.store.database import APPENDING, Store
 from torchreel.store.sending.push import KindsOf, PushReport, no_kinds, open_settled, push
 
 _LONGEST_WAIT = 300.0
-"""Seconds between two tries to reach a server that is not there, at most."""
+"""Seconds between two tries to reach a server that is not there, at most, or to send what it
+refused."""
 
 Stamp = tuple[tuple[int, int], ...]
 """The times at which the files of a store were written last, and their sizes."""
+
+
+class _Done(NamedTuple):
+    """The state of a store when it was pushed."""
+
+    stamp: Stamp
+    again: float | None
+    """The monotonic time at which it is pushed again as it is: something was refused there."""
+
+    def stays(self, *, last: bool) -> bool:
+        """Return True if it is not pushed now, unless it has changed."""
+        return self.again is None or not (last or time.monotonic() >= self.again)
 
 
 class PushWatcher(Protocol):
@@ -57,16 +70,17 @@ def push_until_stopped(
 ) -> None:
     """Push each store again and again, until SIGINT or SIGTERM, and then once more.
 
-    A store that is not there yet, or that has not changed, costs a look at its files.
+    A store that is not there yet, or that has not changed, costs a look at its files.  One of which
+    the other store refused something is pushed again after a pause.
     """
     stop = threading.Event()
-    done: dict[str, Stamp] = {}
+    done: dict[str, _Done] = {}
     wait = every
     with _signals(stop):
         while True:
             last = stop.is_set()
             try:
-                _push_changed(sources, to, reporter, done, kinds_of)
+                _push_changed(sources, to, reporter, done, kinds_of, last=last)
                 wait = every
             except StoreError as error:
                 if last:
@@ -82,18 +96,22 @@ def _push_changed(
     sources: Sequence[str],
     to: str,
     reporter: PushWatcher,
-    done: dict[str, Stamp],
+    done: dict[str, _Done],
     kinds_of: KindsOf,
+    *,
+    last: bool,
 ) -> None:
     stamps = {source: _stamp(source) for source in sources}
-    changed = [source for source in sources if stamps[source] != done.get(source)]
+    known = {source: each.stamp for source, each in done.items() if each.stays(last=last)}
+    changed = [source for source in sources if stamps[source] != known.get(source)]
     if not changed:
         return
     with _opened(sources, to) as target:
         for source in changed:
             report = _push(source, target, reporter, kinds_of, is_awaited=True)
             if report is not None and not report.running:
-                done[source] = stamps[source]
+                again = time.monotonic() + _LONGEST_WAIT if report.is_refused_there else None
+                done[source] = _Done(stamps[source], again)
 
 
 def _push(
