@@ -27,6 +27,7 @@ from torchreel.errors import (
 from torchreel.store import ConfigEntry, Signature, Store, parse, queries
 from torchreel.store.passwords import full, hidden
 from torchreel.store.schema import metadata, reductions
+from torchreel.store.servers import connections
 
 FAILED = Signature("exception", "lowering", "inference", ("KeyError",), ("torch:f",), "no key")
 
@@ -205,6 +206,53 @@ def test_a_server_that_comes_back_is_used_again(url: str, server: Server) -> Non
         finally:
             server.start()
         assert len(queries.recordings(store)) == 1
+
+
+def _put(url: str) -> bool:
+    """Write one identity; True if nobody had written it before."""
+    with Store.open(url, write=True) as store, store.writer() as w:
+        row = {"digest": "d", "kind": "wanted", "recording_id": None, "row_id": 0}
+        return w.put("origins", **row, pushed_ns=1)
+
+
+def test_a_writer_that_vanishes_in_a_transaction_is_waited_for_no_longer(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connections._WRITER, "idle_in_transaction_session_timeout", 500)
+
+    def vanish() -> None:
+        with Store.open(url, write=True) as store, store.writer() as w:
+            row = {"digest": "d", "kind": "wanted", "recording_id": None, "row_id": 0}
+            assert w.put("origins", **row, pushed_ns=1)
+            assert _put(url), "the other transaction was taken back"
+
+    with pytest.raises(StoreError, match=r"idle|closed|terminat"):
+        vanish()
+
+
+def test_a_lock_is_waited_for_within_limits(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connections._WRITER, "lock_timeout", 300)
+    with Store.open(url, write=True) as store, store.writer() as w:
+        connections.sweeping(w.connection)
+        with (
+            Store.open(url, write=True) as other,
+            pytest.raises(LockedStore, match="lock timeout"),
+            other.writer() as its,
+        ):
+            its.blob(b"what is swept")
+
+
+def test_what_a_url_sets_is_left(url: str) -> None:
+    mine = f"{url}?keepalives_idle=7&options=-c%20lock_timeout%3D4321"
+    with Store.open(mine, write=True) as store, store.connect() as connection:
+        raw = connection.connection.driver_connection
+        assert raw is not None
+        found = raw.info.get_parameters()
+        assert (found["keepalives_idle"], found["keepalives_count"]) == ("7", "3")
+        for name, value in (
+            ("lock_timeout", "4321ms"), ("idle_in_transaction_session_timeout", "0"),
+        ):  # fmt: skip
+            assert connection.execute(text(f"SHOW {name}")).scalar() == value
 
 
 # ---- Passwords

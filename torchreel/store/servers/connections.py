@@ -18,6 +18,24 @@ CONNECT_SECONDS = 10
 """Seconds that a server has to answer."""
 _READER_MS = 10 * 60 * 1000
 """Milliseconds that one query of a reader may take on a server: a store is shared."""
+_WRITER = {
+    "idle_in_transaction_session_timeout": 60_000,
+    "lock_timeout": 10 * 60 * 1000,
+    "tcp_keepalives_idle": 60,
+    "tcp_keepalives_interval": 10,
+    "tcp_keepalives_count": 3,
+}
+"""Settings of a writer's session, times in milliseconds, those of keepalives in seconds: what a
+machine that vanishes in a transaction has locked, others wait for.  A transaction of ours says
+something many times a minute, and a sweep of a large store may be waited for for minutes."""
+_SOCKET = {
+    "keepalives_idle": 60,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""Settings of libpq, in seconds and milliseconds: a server that vanishes is an error in minutes,
+and not in the hours of the system."""
 _PREPARING, _SWEEPING = 0x7265656C, 0x7265656D
 """Keys of advisory locks, from 'reel' on: of making tables, and of deleting unused blobs."""
 _READING: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -30,12 +48,15 @@ def engine_of(target: str, *, write: bool) -> Engine:
     """
     try:
         url = _url(target)
-        settings: dict[str, Any] = {"application_name": "torchreel"}
-        if "connect_timeout" not in url.query:
-            settings["connect_timeout"] = CONNECT_SECONDS
-        if not write and "options" not in url.query:
-            settings["options"] = f"-c statement_timeout={_READER_MS}"
-        return create_engine(url, connect_args=settings, hide_parameters=True)
+        session = _WRITER if write else {"statement_timeout": _READER_MS}
+        settings: dict[str, Any] = {
+            "connect_timeout": CONNECT_SECONDS,
+            **_SOCKET,
+            "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
+        }
+        wanted = {name: value for name, value in settings.items() if name not in url.query}
+        wanted["application_name"] = "torchreel"
+        return create_engine(url, connect_args=wanted, hide_parameters=True)
     except (ArgumentError, NoSuchModuleError) as error:
         raise UsageError(f"{_scheme(target)} is no database that SQLAlchemy knows.") from error
     except ModuleNotFoundError as error:
