@@ -208,6 +208,20 @@ def test_a_server_that_comes_back_is_used_again(url: str, server: Server) -> Non
         assert len(queries.recordings(store)) == 1
 
 
+@pytest.mark.parametrize("write", [False, True])
+def test_a_server_that_was_started_again_is_no_error(url: str, server: Server, write: bool) -> None:
+    with Store.open(url, write=write) as store:
+        queries.recordings(store)
+        server.stop()
+        server.start()
+        assert queries.recordings(store) == []
+        if write:
+            server.stop()
+            server.start()
+            with store.writer() as w:
+                add_recording(w)
+
+
 def _put(url: str) -> bool:
     """Write one identity; True if nobody had written it before."""
     with Store.open(url, write=True) as store, store.writer() as w:

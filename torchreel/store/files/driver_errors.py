@@ -64,6 +64,8 @@ def attach(engine: Engine, target: str) -> None:
 
     @event.listens_for(engine, "handle_error")
     def _translate(context: ExceptionContext) -> None:
+        if context.is_pre_ping:
+            return  # SQLAlchemy makes another connection
         found = store_error(context.original_exception, target)
         if found is not None:
             raise found from context.original_exception

@@ -56,7 +56,8 @@ def engine_of(target: str, *, write: bool) -> Engine:
         }
         wanted = {name: value for name, value in settings.items() if name not in url.query}
         wanted["application_name"] = "torchreel"
-        return create_engine(url, connect_args=wanted, hide_parameters=True)
+        # A connection that the server has ended, as it does when it is started again, is replaced.
+        return create_engine(url, connect_args=wanted, hide_parameters=True, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError) as error:
         raise UsageError(f"{_scheme(target)} is no database that SQLAlchemy knows.") from error
     except ModuleNotFoundError as error:
