@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from socket import create_connection, gethostname
 from typing import Any
@@ -65,7 +65,7 @@ def results(
     ray = require_ray()
     with _cluster(ray, address):
         remote = ray.remote(_task)
-        cores = max(int(ray.cluster_resources().get("CPU", 1)), 1)
+        cores = cores_of_a_task(ray.nodes())
         waiting: dict[Any, int] = {}
         for number, job in enumerate(jobs):
             wanted = {"num_cpus": min(job.options.jobs, cores), "max_retries": _RETRIES}
@@ -79,6 +79,20 @@ def results(
                 tick(len(waiting))
         finally:
             _cancel(ray, list(waiting))
+
+
+def cores_of_a_task(nodes: Sequence[Mapping[str, Any]]) -> int:
+    """Return the most cores that a task can ask for: those of the largest machine, by `ray.nodes`.
+
+    One that asks for more waits forever.  Raises MinifyError where no machine has a core for tasks.
+    """
+    alive = [node.get("Resources", {}) for node in nodes if node.get("Alive")]
+    most = max((int(resources.get("CPU", 0)) for resources in alive), default=0)
+    if most == 0:
+        raise MinifyError(
+            f"No task can run on the cluster: of its {len(alive)} machines, none has a CPU for Ray."
+        )
+    return most
 
 
 def _task(target: str, job: GroupJob, versions: Versions) -> GroupResult:
@@ -106,8 +120,10 @@ def _result(ray: Any, task: Any, job: GroupJob) -> GroupResult:
         found: GroupResult = ray.get(task)
     except ray.exceptions.TaskCancelledError:
         return GroupResult("interrupted", job.places[0])
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
+    except ray.exceptions.RayTaskError as error:  # of one task: the others go on
+        said = str(error.cause).strip().partition("\n")[0]
+        why = f"Its task ended with {type(error.cause).__name__}: {said}"
+        return GroupResult("refused", job.places[0], detail=why)
     except ray.exceptions.RayError as error:
         said = str(error).strip().partition("\n")[0]
         why = f"Its worker died {_RETRIES + 1} times: {said}"
