@@ -22,6 +22,7 @@ from tests.cli.stores import failing
 from tests.minifier.real import PLANTED, chain_of
 from tests.minifier.recorded import record
 from tests.server import Server
+from torchreel.commands import groups
 from torchreel.sandbox.processes import _children as children
 from torchreel.store import Store, queries
 from torchreel.store.sending.push import push_path
@@ -272,6 +273,18 @@ def test_a_cluster_that_is_not_there_is_named(
     result = run("minify", url, *words)
     assert result.status == 1, result
     assert "Ray at 127.0.0.1:1 can't be used: nothing answers" in result.err
+
+
+def test_the_progress_counts_those_at_work_and_is_never_an_error(
+    empty: Path, tmp_path: Path
+) -> None:
+    with Store.open(failing(empty), write=True) as store, store.writer() as w:
+        cases = {"start_case": "x", "best_case": "x"}
+        row = {"failure_id": 1, "cache_hits": 0, "seconds": 0.0, **cases}
+        for began, status in ((1, "running"), (5, "running"), (6, "fixpoint"), (7, "running")):
+            w.add("reductions", **row, status=status, started_ns=began, oracle_runs=began)
+    assert groups._runs_at_work(str(empty), 5) == 12
+    assert groups._runs_at_work(str(tmp_path / "missing.db"), 5) == 0
 
 
 def test_a_store_without_failures_has_nothing_to_reduce(

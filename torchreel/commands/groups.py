@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -17,7 +17,7 @@ from torchreel.analysis.triage.summaries import GroupSummary, Triage, triage
 from torchreel.commands.stores import writable_copy, writable_store
 from torchreel.commands.views import minify as view_of_one
 from torchreel.commands.views import minify_groups as view
-from torchreel.errors import LockedStore, UsageError
+from torchreel.errors import LockedStore, StoreError, UsageError
 from torchreel.escaping.shell import command
 from torchreel.minifier.groups import on_ray
 from torchreel.minifier.groups.jobs import GroupJob, GroupResult, reduce_group
@@ -163,15 +163,22 @@ def _results(
     began = time.time_ns()
 
     def tick(left: int) -> None:
-        with Store.open(where.store) as store:
-            running = [row for row in queries.reductions(store) if row.status == "running"]
-        runs = sum(row.oracle_runs for row in running if row.started_ns >= began)
-        progress.tick(left, runs)
+        progress.tick(left, _runs_at_work(where.store, began))
 
     jobs = [task.job for task in tasks]
     target = where.store if "://" in where.store else str(Path(where.store).absolute())
     for number, result in on_ray.results(target, jobs, options.cluster, tick) if jobs else ():
         yield tasks[number], result
+
+
+def _runs_at_work(target: str, began_ns: int) -> int:
+    """Return the runs of the reductions that began since then and go on; 0 if the store can't say.
+
+    It is asked for the progress alone: no error of it ends the work.
+    """
+    with suppress(StoreError), Store.open(target) as store:
+        return queries.runs_at_work(store, began_ns)
+    return 0
 
 
 def _results_here(

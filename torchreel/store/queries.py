@@ -636,6 +636,13 @@ def reductions_by_failure(store: Store, failure_ids: Sequence[int]) -> dict[int,
     return found
 
 
+def runs_at_work(store: Store, since_ns: int) -> int:
+    """Return the number of runs of the reductions that began since then and have not ended."""
+    at = schema.reductions.c
+    query = select(at.oracle_runs).where(at.status == "running", at.started_ns >= since_ns)
+    return sum(row.oracle_runs for row in store.rows(query))
+
+
 def by_catch(store: Store, reduction: Reduction) -> list[ByCatch]:
     """Return the other failures that a reduction met."""
     return _fetch(store, _of(schema.by_catch.c.reduction_id, reduction.id), ByCatch)
