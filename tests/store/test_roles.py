@@ -46,10 +46,10 @@ def test_who_may_append_can_push_and_nothing_else(url_of: Url, tmp_path: Path) -
     path = fill(tmp_path / "run.db", range(2))
     with Store.open(url_of(APPEND), write=True, rights=APPENDING) as central:
         assert sorted(push_path(str(path), central).sent) == [1, 2]
-        _add_failure(path)
-        assert push_path(str(path), central).added == 1
+        _add_reduction(path, _add_failure(path))
+        assert push_path(str(path), central).added == 3
         assert push_path(str(path), central).known == 2
-    _check_denied(url_of(APPEND), [*_READING, *_CHANGING, *_DELETING, *_OWNING])
+    _check_denied(url_of(APPEND), [*_READING, *_CHANGING, *_DELETING, *_OWNING, *_FORGING])
     with pytest.raises(LockedStore, match="UPDATE"):
         Store.open(url_of(APPEND), write=True)
     with Store.open(path) as source, Store.open(url_of("")) as central:
@@ -160,6 +160,13 @@ _READING = ["SELECT argv FROM recordings", "SELECT data FROM blobs", "SELECT * F
 _CHANGING = ["UPDATE recordings SET status = 'x'", "UPDATE blobs SET data = ''"]
 _DELETING = ["DELETE FROM recordings", "DELETE FROM blobs", "TRUNCATE packs"]
 _ADDING = ["INSERT INTO configs (digest) VALUES ('x')"]
+_FORGING = [
+    "INSERT INTO configs (id, digest) VALUES (77, 'x')",
+    "INSERT INTO recordings (id) VALUES (77)",
+    "INSERT INTO verdicts (case_digest) VALUES ('x')",
+    "INSERT INTO replays (entry) VALUES ('graph')",
+]
+"""To take the number of another recording, or to judge a case that somebody reduces."""
 _OWNING = ["CREATE TABLE more (x int)", "ALTER TABLE recordings ADD COLUMN more int"]
 
 
@@ -176,6 +183,19 @@ def _execute(engine: Engine, statement: str) -> None:
         connection.execute(text(statement))
 
 
-def _add_failure(path: Path) -> None:
+def _add_failure(path: Path) -> int:
     with Store.open(path, write=True) as store, store.writer() as w:
-        add_failure(w, 1, 1, replace(FAILED, message="found later"), time_ns=50)
+        return add_failure(w, 1, 1, replace(FAILED, message="found later"), time_ns=50)
+
+
+def _add_reduction(path: Path, failure: int) -> None:
+    """Add one row to each table that a push comes to after the recording."""
+    with Store.open(path, write=True) as store, store.writer() as w:
+        w.put("cases", digest="c" * 64, failure_id=failure, call_nodes=2, document=w.blob(b"case"))
+        row = {"start_case": "c" * 64, "best_case": "c" * 64, "status": "fixpoint", "seconds": 1.5}
+        effort = {"oracle_runs": 3, "cache_hits": 0, "started_ns": 5}
+        number = w.add("reductions", failure_id=failure, **row, **effort)
+        caught = {"signature": FAILED.to_json(), "signature_digest": FAILED.digest}
+        w.add("by_catch", reduction_id=number, case_digest="c" * 64, **caught)
+        finding = {"signature_digest": "s", "environment_digest": "e", "document": {"a": 1}}
+        w.add("findings", kind="bisection", case_digest="c" * 64, time_ns=1, **finding)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, Table, text
 
 from torchreel.errors import UsageError
-from torchreel.store.schema import blobs, configs, kinds, metadata, origins
+from torchreel.store.schema import blobs, configs, kinds, metadata, origins, replays, verdicts
 
 APPEND, READ, DELETE = "torchreel_append", "torchreel_read", "torchreel_delete"
 ROLES = {
@@ -23,6 +23,8 @@ ROLES = {
 """The roles, and the rights of each."""
 
 _VERSION = "alembic_version"
+_NEVER_PUSHED = (replays, verdicts)
+"""Tables of what is computed on a store: a verdict is believed by each reduction."""
 _MAKE = """DO $$ BEGIN CREATE ROLE {0} NOLOGIN;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"""
 
@@ -42,15 +44,28 @@ def statements(schema: str = "public") -> Iterator[str]:
         yield f"REVOKE ALL ON {name} FROM {', '.join(ROLES)}"
         yield f"GRANT SELECT ON {name} TO {READ}, {DELETE}"
         yield f"GRANT DELETE ON {name} TO {DELETE}"
+        if table not in _NEVER_PUSHED:
+            yield from _of_pusher(table, here)
+
+
+def _of_pusher(table: Table, schema: str) -> Iterator[str]:
+    """Yield the SQL that lets a pusher insert rows, with ids that the server gives them.
+
+    A migration that adds a column to a table with ids has to grant it as well.
+    """
+    name = f"{schema}.{_quote(table.name)}"
+    if "id" in table.c:
+        columns = ", ".join(_quote(column.name) for column in table.c if column.name != "id")
+        yield f"GRANT INSERT ({columns}) ON {name} TO {APPEND}"
+        yield f"GRANT USAGE ON SEQUENCE {schema}.{_quote(f'{table.name}_id_seq')} TO {APPEND}"
+    else:
         yield f"GRANT INSERT ON {name} TO {APPEND}"
-        columns = ", ".join(map(_quote, _of_pusher(table)))
-        if columns:
-            yield f"GRANT SELECT ({columns}) ON {name} TO {APPEND}"
-        if "id" in table.c:
-            yield f"GRANT USAGE ON SEQUENCE {here}.{_quote(f'{table.name}_id_seq')} TO {APPEND}"
+    columns = ", ".join(map(_quote, _read_by_pusher(table)))
+    if columns:
+        yield f"GRANT SELECT ({columns}) ON {name} TO {APPEND}"
 
 
-def _of_pusher(table: Table) -> list[str]:
+def _read_by_pusher(table: Table) -> list[str]:
     """Return the columns that a push reads: numbers of rows, and digests of what is there."""
     found = [column.name for column in table.c if column.name == "id" or column.foreign_keys]
     if table in (blobs, configs, kinds, origins):

@@ -39,7 +39,9 @@ def require_tables(connection: Connection, target: str) -> None:
 def require_rights(connection: Connection, target: str, rights: Sequence[str]) -> None:
     """Raise LockedStore where the user of a connection lacks one of the rights in the tables."""
     for right in rights:
-        query = text("SELECT has_table_privilege('recordings', :right)")
+        # Who may append may insert into all columns but the id.
+        of = "table" if right == "DELETE" else "any_column"
+        query = text(f"SELECT has_{of}_privilege('recordings', :right)")
         if not connection.execute(query, {"right": right}).scalar():
             raise LockedStore(f"{target} gives this user no right to {right}: ask its owner.")
 
