@@ -24,8 +24,11 @@ from torchreel.errors import (
     UnsupportedError,
     UsageError,
 )
+from torchreel.recorder import launch
+from torchreel.recorder.trace_import import import_trace
 from torchreel.store import ConfigEntry, Signature, Store, parse, queries
 from torchreel.store.passwords import full, hidden
+from torchreel.store.recording import open_for_recording
 from torchreel.store.schema import metadata, reductions
 from torchreel.store.servers import connections
 
@@ -131,6 +134,20 @@ def test_a_database_without_tables_is_no_store_until_it_is_prepared(server: Serv
             Store.open(empty, write=write)
     Store.open(empty, create=True).close()
     Store.open(empty, write=True).close()
+
+
+def test_recording_and_importing_make_and_migrate_nothing(server: Server, tmp_path: Path) -> None:
+    """Others use the store: its owner prepares it."""
+    empty, older = server.new_database(), server.new_database()
+    Store.open(older, create=True).close()
+    server.execute("UPDATE alembic_version SET version_num = '0009'", database=older.split("/")[-1])
+    (tmp_path / "dedicated_log_torch_trace_x.log").write_text("")
+    for url, error in ((empty, NotAStore), (older, LockedStore)):
+        with pytest.raises(error, match="torchreel prepare"):
+            open_for_recording(url)
+        with pytest.raises(error, match="torchreel prepare"):
+            import_trace(tmp_path, url)
+        assert "torchreel prepare" in launch._prepare(url)
 
 
 def test_a_newer_store_is_refused_and_an_older_one_not_changed_by_the_way(

@@ -189,7 +189,7 @@ def _identity(target: str) -> tuple[int, int, bytes] | None:
 
 
 def _prepare(target: str) -> str:
-    """Open the store, made if there is none; return the reason why that is impossible, or ''.
+    """Open the store; return the reason why that is impossible, or ''.  A missing file is made.
 
     Raises UsageError for a URL that means nothing.
     """
@@ -197,7 +197,7 @@ def _prepare(target: str) -> str:
 
     def step() -> None:
         try:
-            Store.open(target, create=True).close()
+            Store.open(target, write=True, create="://" not in target).close()
         except UsageError as error:
             usage.append(error)
 

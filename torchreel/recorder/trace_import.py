@@ -53,14 +53,14 @@ class Imported:
 def import_trace(directory: str | Path, target: str | Path) -> list[Imported]:
     """Read the log files of a directory (or one log file) into the store at `target`.
 
-    Each becomes a recording; all are of one run.  The store is made where there is none.
+    Each becomes a recording; all are of one run.  A file is made where there is none.
     Raises MissingStore when there is nothing at `directory`, UsageError when it holds no log of
     TORCH_TRACE, RefusedError when one of them has no readable record; the store then has none of
     that file.
     """
     files = _log_files(Path(directory))
     run = uuid.uuid4().hex[:12]
-    with Store.open(target, create=True) as store:
+    with Store.open(target, write=True, create="://" not in str(target)) as store:
         return [_import_file(store, file, run) for file in files]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_for_recording(target: str) -> DirectStore | Store:
-    """Return the store to record into; a file that is missing is created.
+    """Return the store to record into; a file that is missing is created, or migrated.
 
     Raises StoreError for a file that is no store.  What is no file of this version (a server, an
     older store) is opened by `Store`, which knows how.
@@ -37,7 +37,7 @@ def _open_for_recording(target: str) -> DirectStore | Store:
         store.close()
     from torchreel.store.database import Store
 
-    return Store.open(target, create=True)
+    return Store.open(target, write=True, create=path is not None)
 
 
 def is_done(store: DirectStore | Store, recording_id: int | None) -> bool:
