@@ -26,14 +26,16 @@ from tests.store.pushing import (
     push_until_done,
 )
 from tests.store.rows import add_compile, add_failure, add_recording
-from torchreel.errors import NewerStore, StoreError
+from torchreel.errors import DamagedStore, NewerStore, StoreError
 from torchreel.recorder.claims import claimed
 from torchreel.store import Store, queries, schema
+from torchreel.store.deletion import blobs as deletion
 from torchreel.store.deletion.blobs import sweep
 from torchreel.store.deletion.recordings import delete_recordings
 from torchreel.store.sending import push
 from torchreel.store.sending.push import push_path, send_one
 from torchreel.store.sending.target import send_recording
+from torchreel.store.servers import connections
 
 FOUND = replace(FAILED, message="found later")
 SPAWN = multiprocessing.get_context("spawn")
@@ -331,6 +333,40 @@ def test_a_sweep_takes_no_blob_that_somebody_found(url: str) -> None:
             w.add("output_codes", compile_id=row, partition="", ordinal=0, digest=digest)
         sweeper.join(10)
         assert store.read_blob(digest) == b"found again"
+
+
+def test_a_sweep_locks_nobody_out_while_it_reads_and_sees_what_came_meanwhile(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connections._WRITER, "lock_timeout", 1000)
+    with Store.open(url, write=True) as store, store.writer() as w:
+        inner, unused = w.blob(b"inner"), w.blob(b"unused")
+        outer = w.blob(inner.encode())
+        used = w.blob(b"used")
+        compile_ = add_compile(w, add_recording(w))
+        columns = {"compile_id": compile_, "partition": "", "digest": used}
+        w.add("output_codes", ordinal=0, **columns)
+    put: list[str] = []
+    works = deletion._named_by_blob
+
+    def put_first(*arguments: Any) -> set[str]:
+        if not put:
+            with Store.open(url, write=True) as its, its.writer() as other:
+                put.append(other.blob(f"new {unused[:9]}".encode()))
+                other.blob(inner.encode())  # is there
+                for number, digest in enumerate([outer, *put], 1):
+                    other.add("output_codes", **{**columns, "digest": digest}, ordinal=number)
+        return works(*arguments)
+
+    monkeypatch.setattr(deletion, "_named_by_blob", put_first)
+    with Store.open(url, write=True) as store:
+        assert sweep(store) == 1
+        assert [store.read_blob(digest) for digest in (used, outer, inner)] == [
+            b"used", inner.encode(), b"inner",
+        ]  # fmt: skip
+        with pytest.raises(DamagedStore):
+            store.read_blob(unused)
+        assert store.read_blob(put[0]).startswith(b"new")
 
 
 # ---- What is bad

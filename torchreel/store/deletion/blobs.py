@@ -6,7 +6,7 @@ that no list of such places can ever be incomplete, whatever looks like a digest
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sqlalchemy import Connection, Text, delete, inspect, select, text
 from sqlalchemy.types import TypeDecorator
@@ -17,7 +17,7 @@ from torchreel.store.blobs import blobs
 from torchreel.store.blobs.packing import LastPack
 from torchreel.store.blobs.packs import DROP_UNUSED
 from torchreel.store.database import Store
-from torchreel.store.servers.connections import sweeping
+from torchreel.store.servers.connections import changed_since, snapshot, sweeping
 
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _CHUNK = 500
@@ -25,15 +25,45 @@ _CHUNK = 500
 
 def sweep(store: Store) -> int:
     """Delete the blobs that neither a row nor a blob in use names; return how many there were."""
+    if store.is_on_server:
+        return _sweep_server(store)
     with store.writer() as writer:
         return sweep_in(writer.connection)
 
 
 def sweep_in(connection: Connection) -> int:
-    """Delete the blobs that nothing in use names, in a transaction for writing; see `sweep`."""
-    sweeping(connection)
-    known = set(connection.execute(select(schema.blobs.c.digest)).scalars())
-    unused = sorted(known - _used(connection, known))
+    """Delete the blobs that nothing in use names, in a transaction in which nobody else writes, or
+    that is taken back; see `sweep`.
+    """
+    known = _digests(connection)
+    return _delete(connection, known - _reached(connection, _named_by_rows(connection), known))
+
+
+def _sweep_server(store: Store) -> int:
+    """Find what is unused without a lock, which is long; under the lock that keeps pushes waiting,
+    look again at what was written meanwhile alone.
+    """
+    with store.connect() as connection:
+        since = snapshot(connection)
+        known = _digests(connection)
+        unused = known - _reached(connection, _named_by_rows(connection), known)
+    with store.writer() as writer:
+        sweeping(writer.connection)
+        new = _digests(writer.connection, since) - known
+        named = {*_named_by_rows(writer.connection, since)}
+        return _delete(
+            writer.connection, unused - _reached(writer.connection, named | new, unused | new)
+        )
+
+
+def _digests(connection: Connection, since: str | None = None) -> set[str]:
+    """Return the digests of all blobs, or of those that were written since."""
+    query = changed_since(select(schema.blobs.c.digest), since)
+    return set(connection.execute(query).scalars())
+
+
+def _delete(connection: Connection, digests: set[str]) -> int:
+    unused = sorted(digests)
     for start in range(0, len(unused), _CHUNK):
         chunk = unused[start : start + _CHUNK]
         connection.execute(delete(schema.blobs).where(schema.blobs.c.digest.in_(chunk)))
@@ -45,24 +75,27 @@ def sweep_in(connection: Connection) -> int:
     return len(unused)
 
 
-def _used(connection: Connection, known: set[str]) -> set[str]:
+def _reached(connection: Connection, named: Iterable[str], among: set[str]) -> set[str]:
+    """Return those of some blobs that are named, or that one of these leads to."""
     found: set[str] = set()
     last = LastPack()
-    waiting = set(_named_by_rows(connection)) & known
+    waiting = {*named} & among
     while waiting:
         digest = waiting.pop()
         found.add(digest)
-        waiting |= (_named_by_blob(connection, digest, last) & known) - found
+        waiting |= (_named_by_blob(connection, digest, last) & among) - found
     return found
 
 
-def _named_by_rows(connection: Connection) -> Iterator[str]:
+def _named_by_rows(connection: Connection, since: str | None = None) -> Iterator[str]:
+    """Yield what looks like a digest in all rows but those of blobs, or in those written since."""
     for name in inspect(connection).get_table_names():
         table = schema.metadata.tables.get(name, schema.blobs)
         columns = [column for column in table.c if isinstance(_plain(column.type), Text)]
         if table is schema.blobs or not columns:
             continue
-        for row in connection.execute(select(*(column.cast(Text) for column in columns))):
+        query = changed_since(select(*(column.cast(Text) for column in columns)), since)
+        for row in connection.execute(query):
             for value in row:
                 yield from _DIGEST.findall(value or "")
 

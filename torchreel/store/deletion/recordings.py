@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete, inspect, or_, select, text
 
 from torchreel.store import schema
 from torchreel.store.database import Store
-from torchreel.store.deletion.blobs import sweep_in
+from torchreel.store.deletion.blobs import sweep, sweep_in
 
 _CHUNK = 100
 """Recordings that one transaction deletes: nobody waits long for its locks."""
@@ -39,8 +39,7 @@ class Deletion:
                 _delete_computed(connection, chunk)
                 table = schema.recordings
                 connection.execute(delete(table).where(table.c.id.in_(chunk)))
-        with self._connection() as connection:
-            return sweep_in(connection)
+        return sweep(self.store) if self.trial is None else sweep_in(self.trial)
 
     def used_bytes(self) -> int:
         """Return the bytes of all rows: what a file or a database keeps free for new ones, and

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url, text
+from sqlalchemy import URL, Connection, Engine, Select, create_engine, make_url, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from torchreel.errors import UnsupportedError, UsageError
@@ -38,6 +38,7 @@ _SOCKET = {
 and not in the hours of the system."""
 _PREPARING, _SWEEPING = 0x7265656C, 0x7265656D
 """Keys of advisory locks, from 'reel' on: of making tables, and of deleting unused blobs."""
+Rows = Select[*tuple[Any, ...]]
 _READING: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
@@ -93,6 +94,25 @@ def sweeping(connection: Connection) -> None:
     """Wait until nobody relies on blobs that no row names yet."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SWEEPING})
+
+
+def snapshot(connection: Connection) -> str:
+    """Return the transaction of a server before which all had ended when this one began to read."""
+    query = text("SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS xid) AS text)")
+    found: str = connection.execute(query).scalar_one()
+    return found
+
+
+def changed_since(query: Rows, since: str | None) -> Rows:
+    """Narrow a query of one table to rows that were added or changed since a `snapshot`.
+
+    Rows of very old transactions may be among them: their numbers are used again.
+    """
+    if since is None:
+        return query
+    return query.where(text("age(xmin) <= age(CAST(CAST(:since AS text) AS xid))")).params(
+        since=since
+    )
 
 
 def alone(connection: Connection) -> None:
