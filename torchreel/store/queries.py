@@ -643,6 +643,23 @@ def runs_at_work(store: Store, since_ns: int) -> int:
     return sum(row.oracle_runs for row in store.rows(query))
 
 
+def state_of(store: Store) -> str:
+    """Return a text that is another one when recordings, compiles, failures or reductions were
+    added, deleted or ended: a server says nothing of changes.
+    """
+    runs, found = schema.recordings.c, schema.compiles.c
+    ended = (func.count(runs.ended_ns), func.count().filter(runs.status == "running"))
+    counted = (
+        (schema.recordings, ended),
+        (schema.compiles, (func.count(found.ended_ns),)),
+        (schema.failures, ()),
+        (schema.reductions, (func.sum(schema.reductions.c.oracle_runs),)),
+    )
+    with store.connect() as connection:
+        queries = (select(func.count(), func.max(table.c.id), *more) for table, more in counted)
+        return repr([tuple(connection.execute(query).one()) for query in queries])
+
+
 def by_catch(store: Store, reduction: Reduction) -> list[ByCatch]:
     """Return the other failures that a reduction met."""
     return _fetch(store, _of(schema.by_catch.c.reduction_id, reduction.id), ByCatch)

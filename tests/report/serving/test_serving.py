@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.stores import failing
-from tests.store.rows import add_compile, add_recording
+from tests.cli.stores import FAILED, failing
+from tests.store.rows import add_compile, add_failure, add_recording
 from torchreel.errors import UsageError
-from torchreel.report.serving import LiveReport, ReportServer
+from torchreel.report.serving import LiveReport, ReportServer, live
 from torchreel.store import Store, parse
 
 HEADERS = {
@@ -160,6 +160,34 @@ def test_it_listens_on_the_loopback_alone_and_the_token_is_its_own(
         assert other.token != serving.token
     with pytest.raises(UsageError, match="can't be had"):
         ReportServer(report, serving.port)
+
+
+def test_a_server_s_store_is_read_again_when_it_has_changed_alone(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    works = live.list_compiles
+    monkeypatch.setattr(live, "_PAUSE", 0)
+
+    def listed(*arguments: Any) -> Any:
+        read.append(arguments)
+        return works(*arguments)
+
+    monkeypatch.setattr(live, "list_compiles", listed)
+    report = LiveReport(parse(url), lambda store, row: "")
+    with Store.open(url, write=True) as store:
+        seen = []
+        changes: list[Callable[[Any], object]] = [
+            lambda w: add_compile(w, add_recording(w, status="running"), ended_ns=7),
+            lambda w: w.update("recordings", 1, status="done"),
+            lambda w: add_failure(w, 1, 1, FAILED),
+            lambda w: w.delete("recordings", 1),
+        ]
+        for number, change in enumerate(changes, 1):
+            with store.writer() as w:
+                change(w)
+            seen += [report.state(), report.state()]
+            assert len(set(seen)) == len(read) == number, number
 
 
 def test_many_clients_that_say_nothing_do_not_stop_it(serving: ReportServer) -> None:

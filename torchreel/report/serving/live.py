@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -40,8 +40,8 @@ class _Read:
 
     listing: Listing
     revision: str
-    until: float
-    """The monotonic time before which it is not read again."""
+    until: float = 0.0
+    """The monotonic time before which the store is not looked at again."""
 
 
 class LiveReport:
@@ -102,36 +102,40 @@ class LiveReport:
 
     def _current_locked(self) -> _Read:
         """Return the listing; it is read again if the store changed and the interval is over."""
-        known, now = self._read, time.monotonic()
-        if known is not None and now < known.until:
+        known, began = self._read, time.monotonic()
+        if known is not None and began < known.until:
             return known
         revision = self._revision()
         if known is None or known.revision != revision:
-            self._read = known = self._listed(revision)
+            known = self._listed(revision)
+        now = time.monotonic()
+        self._read = known = replace(known, until=now + _PAUSE * (now - began))
         return known
 
     def _listed(self, revision: str) -> _Read:
-        began = time.monotonic()
         with Store.open(self._address.store) as store, store.as_far_as_readable() as unreadable:
             queries.require(store, self._address)
             found = list_compiles(store, self._address, lambda row: self._next_of(store, row))
         document = msgspec.structs.replace(
             found.document, notes=[*found.document.notes, *unreadable], elsewhere="server"
         )
-        now = time.monotonic()
-        listing = Listing(document, found.compiles, found.frames)
-        return _Read(listing, revision, now + _PAUSE * (now - began))
+        return _Read(Listing(document, found.compiles, found.frames), revision)
 
     def _revision(self) -> str:
-        """Return a digest of the files as they are, and of the recordings that are not over."""
+        """Return a digest of the files as they are, or of what a server counts, and of the
+        recordings that are not over.
+        """
         stamps = [_stamp(Path(self._address.store + suffix)) for suffix in ("", "-wal")]
-        # A database server says nothing of changes: it is read again each time.
-        text = repr(stamps if any(stamps) else time.monotonic())
+        text = repr(stamps) if any(stamps) else self._counted()
         known = self._read
         if known is not None and any(row.ended_ns is None for row in known.listing.compiles):
             with Store.open(self._address.store) as store, store.as_far_as_readable():
                 text += repr([(row.id, row.status) for row in queries.recordings(store)])
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def _counted(self) -> str:
+        with Store.open(self._address.store) as store:
+            return queries.state_of(store)
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:
