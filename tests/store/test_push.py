@@ -33,6 +33,8 @@ from torchreel.store.deletion import blobs as deletion
 from torchreel.store.deletion.blobs import sweep
 from torchreel.store.deletion.recordings import delete_recordings
 from torchreel.store.sending import push
+from torchreel.store.sending import target as targets
+from torchreel.store.sending.contents import SourceBlobs
 from torchreel.store.sending.push import push_path, send_one
 from torchreel.store.sending.target import send_recording
 from torchreel.store.servers import connections
@@ -300,6 +302,19 @@ def test_a_case_goes_with_the_last_that_names_it(path: Path) -> None:
         assert counts(store)["cases"] == 1
         delete_recordings(store, [2])
         assert "cases" not in counts(store)
+
+
+def test_of_two_that_send_the_same_blobs_one_leaves_a_pack(
+    path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "lacking", lambda store, digests: list(digests))
+    with Store.open(target, write=True) as central, Store.open(path) as source:
+        digests = [row.digest for row in source.rows(select(schema.blobs.c.digest))]
+        blobs = SourceBlobs(source)
+        assert sorted(blobs.named_by(digests)) == sorted(digests)
+        for among in (digests[:5], digests[:5], digests):
+            targets.send_blobs(blobs, among, central)
+        assert (counts(central)["packs"], counts(central)["blobs"]) == (2, len(digests))
 
 
 def test_two_put_one_blob_at_once(url: str) -> None:

@@ -75,10 +75,16 @@ class Writer:
         keys = list(table.primary_key)
         self.connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others))
 
-    def put_many(self, table_name: str, rows: Sequence[Mapping[str, object]]) -> None:
-        """Insert rows, but those whose key is taken; a column that is left out is null."""
-        if rows:
-            self.connection.execute(self._insert_or_ignore(self._table(table_name)), rows)
+    def put_many(self, table_name: str, rows: Sequence[Mapping[str, object]]) -> int:
+        """Insert rows, but those whose key is taken; return how many were inserted.
+
+        A column that is left out is null.
+        """
+        if not rows:
+            return 0
+        statement = self._insert_or_ignore(self._table(table_name))
+        counted = statement.execution_options(preserve_rowcount=True)
+        return self.connection.execute(counted, rows).rowcount
 
     def update(self, table_name: str, id: int, **columns: object) -> None:
         """Change columns of the row with that id."""

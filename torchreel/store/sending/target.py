@@ -88,7 +88,8 @@ def _put(writer: Writer, group: Mapping[str, bytes]) -> None:
         place = {"digest": digest, "codec": packing.PACKED, "size": len(data), "data": b""}
         rows.append({**place, "pack": pack, "start": start})
         start += len(data)
-    writer.put_many("blobs", sorted(rows, key=lambda row: str(row["digest"])))
+    if not writer.put_many("blobs", sorted(rows, key=lambda row: str(row["digest"]))):
+        writer.connection.rollback()  # somebody was faster: nothing would name the pack
 
 
 def send_recording(
