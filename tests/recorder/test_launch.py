@@ -108,7 +108,13 @@ def test_a_program_ignores_the_signals_that_it_would_without_us(path: Path, igno
     command = [sys.executable, "-c", LAUNCHES, str(path), program]
     if ignored:
         command = ["nohup", *command]
-    assert subprocess.run(command, capture_output=True).returncode == ignored
+    done = subprocess.run(command, capture_output=True, preexec_fn=_as_in_a_terminal)
+    assert done.returncode == ignored
+
+
+def _as_in_a_terminal() -> None:
+    """Have a hang-up end the process, also where the tests themselves run under `nohup`."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def test_signals_reach_the_program_beside_other_threads(path: Path) -> None:
