@@ -123,8 +123,12 @@ def biased(q, bias):
     return torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=bias)
 def factors(x, f): return x * f.factor
 def step(p): p.data.sub_(p.grad * 0.1)
+long = {}
+exec("def long(x):\\n" + "    x = x.reshape(3).add(1)\\n" * 300 + "    return x", long)
 def run(function, *args): torch.compile(function, backend="eager")(*args)
 def main():
+    assert len(long["long"].__code__.co_code) > 4096
+    run(long["long"], ones(3))
     run(Samples(), ones(4))
     run(picked, ones(4), Picks())
     run(limited, ones(4))

@@ -260,7 +260,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 home = getattr(obj, "__module__", "")
                 if home == "__main__" and (parts := plain_members_of(obj)) is not None:
                     return with_token(obj, parts)  # a replay has another `__main__`
-            if (count := _bytes_in(found)) > _LONGEST_BYTES:
+            if type(obj) is not CodeType and (count := _bytes_in(found)) > _LONGEST_BYTES:
                 return self._left_out(obj, f"{count} bytes are data")
             if places.is_mark(obj, found):
                 homes = {*self._modules(), type(obj).__module__}
