@@ -38,6 +38,8 @@ TEXTS = [
     f"{MARK}",
     f"/tmp/{MARK}.so",
     f"%({MARK})s",
+    f"x'''), open('{MARK}', 'w'), (r'''",
+    f'x"), 0)); system("touch {MARK}"); throw ("',
 ]
 WORDS = ["mean", "sum", "ij,jk->ik", "cpu", "floor", "tanh", "reflect", "ortho", "fro", "trunc"]
 ATTRIBUTES = [
