@@ -376,8 +376,10 @@ def _is_plain(description: Json) -> bool:
 def _has_class(tensor: object) -> bool:
     """Return True for a tensor of a class that is more than a tensor, be it one of torch's own."""
     kind = type(tensor)
-    of_torch = str(kind.__module__).startswith("torch._")  # a fake tensor, a functional one
-    return kind not in (torch.Tensor, torch.nn.Parameter) and not of_torch
+    home, *below = str(kind.__module__).split(".")
+    # A fake tensor, a functional one: torch makes them for itself.
+    is_private = home == "torch" and any(part.startswith("_") for part in below)
+    return kind not in (torch.Tensor, torch.nn.Parameter) and not is_private
 
 
 def _bytes_in(reduced: Any) -> int:
