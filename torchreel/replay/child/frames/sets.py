@@ -37,7 +37,7 @@ def in_order(items: Sequence[object]) -> tuple[set[object], bool]:
     """Return a set of these items, and whether it has them in this order."""
     found = set(items)
     for made in chain([found], _tables(items) if 1 < len(items) <= _MOST_ITEMS else ()):
-        if all(one is other for one, other in zip(made, items, strict=True)):
+        if list(map(id, made)) == list(map(id, items)):
             return made, True
     return found, False
 
