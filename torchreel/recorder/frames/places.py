@@ -89,8 +89,8 @@ def of_binding(obj: Any) -> tuple[str, str] | None:
     calls itself `_SDPBackend`; Dynamo knows its members by their identity.
     """
     cls: Any = obj if issubclass(type(obj), type) else type(obj)
-    if type(cls).__name__ != _OF_PYBIND:
-        return None
+    if type(cls).__name__ != _OF_PYBIND or (cls is not obj and _MEMBERS not in vars(cls)):
+        return None  # an object of C++ may raise when it is asked for a name
     module, name = str(cls.__module__), str(cls.__qualname__)
     if getattr(sys.modules.get(module), name, None) is cls:
         place = module, name
@@ -105,7 +105,8 @@ def of_binding(obj: Any) -> tuple[str, str] | None:
     return (place[0], f"{place[1]}.{name}") if is_member else None
 
 
-_OF_PYBIND = "pybind11_type"
+_OF_PYBIND, _MEMBERS = "pybind11_type", "__members__"
+"""The metaclass of such a class, and what one has that is an enum."""
 
 
 def in_modules(obj: object, modules: Iterable[str]) -> tuple[str, str] | None:
