@@ -5,8 +5,9 @@
 Makes N graphs (100,000 by default, from the M-th on: a run that was stopped goes on there), checks
 each by the rules of `formats.allowed`, and executes those that are admitted: every call on
 fake inputs with symbolic sizes, every tenth graph on real tensors too, every hundredth through
-AOTAutograd.  Of every fifth, admitted or not, the script that a user's command would get is
-written, and looked through for code.  They run in child processes, in which an audit hook of Python
+AOTAutograd.  Inductor generates code for every tenth, which is never loaded; of every fifth,
+admitted or not, the script that a user's command would get is written: both are looked through for
+texts of the graph that became code.  They run in child processes, in which an audit hook of Python
 watches for what no graph may do: start a program, open a file for writing, connect, change the
 environment, import the canary, load a library, compile or execute a text with the canary in it.
 Each value is also compared with what the rules inferred of its type.
@@ -19,7 +20,6 @@ touched, if a value was of another type than inferred, or if less than a third w
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import mmap
 import os
@@ -30,13 +30,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from benchmarks import hostile_code
 
 BATCH = 2000
 _SHARE = 100
@@ -45,6 +46,9 @@ _MOST = 60
 """Seconds that one graph may take."""
 _SILENCE = 300.0
 """Seconds without a finished graph, its own start included, after which a child hangs."""
+_GENERATED = 5
+"""The last digit of the graphs that Inductor writes code for."""
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FORBIDDEN = (
     "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.spawn", "subprocess.",
@@ -67,6 +71,8 @@ class Witness:
             self.watching = True
 
     def _is_forbidden(self, event: str, arguments: tuple[Any, ...]) -> bool:
+        if self._is_of_cache(event, arguments):
+            return False
         if event == "open":
             return bool(arguments[2] & _WRITING) and not str(arguments[0]).startswith("/dev/null")
         if event in ("import", "ctypes.dlopen"):
@@ -75,22 +81,19 @@ class Witness:
             return self._is_marked(event, arguments)
         return event.startswith(_FORBIDDEN)
 
+    def _is_of_cache(self, event: str, arguments: tuple[Any, ...]) -> bool:
+        """Whether Inductor asks for its cache folder, which it then makes and names each time."""
+        folder = os.environ.get(_CACHE, "")
+        return (event, *arguments[:2]) in (
+            ("os.putenv", _CACHE.encode(), folder.encode()), ("os.mkdir", folder, 0o777),
+        )  # fmt: skip
+
     def _is_marked(self, event: str, arguments: tuple[Any, ...]) -> bool:
         """A text with the mark that becomes a program; FX writes the text of any graph as one."""
         if event == "exec":
             code = arguments[0]
             return self.mark in repr(code.co_consts) and not _is_of_fx(code.co_filename)
         return self.mark in str(arguments[0]) and not _is_of_fx(str(arguments[1]))
-
-
-def marked_code(text: str, mark: str) -> list[str]:
-    """The lines of a program with the mark outside its strings and comments."""
-    marked = (
-        token.line
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type == tokenize.NAME and mark in token.string
-    )
-    return list(dict.fromkeys(marked))
 
 
 def _is_of_fx(file: str) -> bool:
@@ -162,8 +165,8 @@ class Range:
 
         dispatcher.register_operators()
         restore.restore(self.doc)
-
-        self._compile(restore.restore(self.doc))
+        self._compile(restore.restore(self.doc), "aot_eager")
+        hostile_code.generated(lambda: self._compile(restore.restore(self.doc), "inductor"))
 
     def document_of(self, number: int, only_walks: bool) -> Any:
         """The n-th graph, in place of the recorded one."""
@@ -171,7 +174,9 @@ class Range:
         from torchreel.formats.graphs import KERNELS
         from torchreel.formats.graphs.document import GraphDoc
 
-        attacker = Attacker(number, self.inputs, only_walks=only_walks)
+        attacker = Attacker(
+            number, self.inputs, only_walks=only_walks, only_texts=number % 10 == _GENERATED
+        )
         nodes, modules = attacker.graph()
         output = {
             "name": "output", "op": "output", "target": "output", "kwargs": {}, "meta": {},
@@ -198,6 +203,10 @@ class Range:
         finally:
             self.witness.watching = False
         found["canaries"] = list(dict.fromkeys(self.witness.seen))
+        code = found.pop("code", "")
+        found["spoken"] = self.mark in code
+        marked = hostile_code.marked_output_code(code, self.mark)
+        found["canaries"] += [f"output code has {line!r}" for line in marked]
         if number % 5 == 0:
             self._write(doc, found)
         return found
@@ -219,7 +228,8 @@ class Range:
             found["broken"] = f"{type(error).__name__}: {error}"
             return
         found["written"] = True
-        found["canaries"] += [f"a script has {line!r}" for line in marked_code(text, self.mark)]
+        marked = hostile_code.marked_code(text, self.mark)
+        found["canaries"] += [f"a script has {line!r}" for line in marked]
 
     def _execute(self, doc: Any, number: int, found: dict[str, Any]) -> None:
         from torchreel.formats.graphs.check import check_graph
@@ -234,6 +244,9 @@ class Range:
             self._run(graph, self._real(doc), known, found["unsound"])
         if number % 100 == 0 and found["whole"]:
             found["compiled"] = self._compiled(doc)
+        if number % 10 == _GENERATED:
+            returned = found["calls"] - (not found["whole"])
+            self._generate(self._up_to(doc, returned), found)
 
     def _fakes(self, doc: Any, number: int) -> tuple[Any, list[object]]:
         """Fake inputs; made anew for every tenth graph only, which is half of the work."""
@@ -260,14 +273,31 @@ class Range:
         from torchreel.replay.child import restore
 
         with contextlib.suppress(Exception):
-            self._compile(restore.restore(doc))
+            self._compile(restore.restore(doc), "aot_eager")
             return True
         return False
 
-    def _compile(self, restored: Any) -> None:
+    def _up_to(self, doc: Any, calls: int) -> Any:
+        """Return the checkpoint with its graph cut after so many calls: those that returned."""
+        *nodes, output = doc.graph.nodes
+        called = [at for at, node in enumerate(nodes) if node.op.startswith("call_")]
+        kept = nodes[: called[calls - 1] + 1] if calls else nodes
+        values = [{"n": node.name} for node in kept if node.op.startswith("call_")]
+        output = replace(output, args=[{"t": values or [{"n": kept[-1].name}]}])
+        return replace(doc, graph=replace(doc.graph, nodes=[*kept, output]))
+
+    def _generate(self, doc: Any, found: dict[str, Any]) -> None:
+        """Have Inductor write the code of a graph."""
+        from torchreel.replay.child import restore
+
+        code = hostile_code.generated(lambda: self._compile(restore.restore(doc), "inductor"))
+        if code is not None:
+            found.update(generated=True, code=code)
+
+    def _compile(self, restored: Any, name: str) -> None:
         from torchreel.torch_compat import dynamo
 
-        backend: Any = dynamo.backend("aot_eager", {})
+        backend: Any = dynamo.backend(name, {})
         with dynamo.tracing_context(restored.mode):
             backend(restored.graph, restored.inputs)
 
@@ -404,6 +434,8 @@ class Tally:
         self.counts["whole"] += found["whole"]
         self.counts["calls"] += found["calls"]
         self.counts["compiled"] += bool(found.get("compiled"))
+        self.counts["generated"] += bool(found.get("generated"))
+        self.counts["spoken"] += bool(found.get("spoken"))
         self.counts["written"] += bool(found.get("written"))
         self.unsound.update(f"{text} (graph {found['number']})" for text in found["unsound"])
         self.canaries += [f"graph {found['number']}: {text}" for text in found["canaries"]]
@@ -417,6 +449,8 @@ class Tally:
             "whole",
             "calls",
             "compiled",
+            "generated",
+            "spoken",
             "written",
             "died",
             "hung",
@@ -479,12 +513,19 @@ def _batch(module: str, first: int, count: int, options: Sequence[str], tally: T
     """The number of the graph after the last that was attempted: a child may die of one."""
     words = [str(first), str(count), *options]
     current = first
-    with tempfile.TemporaryDirectory(prefix="torchreel-hostile-") as folder:
+    prefix = "torchreel-hostile-"
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix) as folder,
+        tempfile.TemporaryDirectory(prefix=prefix) as cache,
+    ):
         root = str(Path(__file__).resolve().parents[1])
         process = subprocess.Popen(
             [sys.executable, "-m", module, "--child", *words],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder,
-            env={**os.environ, "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                **os.environ, "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1",
+                _CACHE: cache,
+            },
         )  # fmt: skip
         for line in _lines(process):
             tally.add(json.loads(line))

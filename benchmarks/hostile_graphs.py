@@ -41,6 +41,12 @@ TEXTS = [
     f"x'''), open('{MARK}', 'w'), (r'''",
     f'x"), 0)); system("touch {MARK}"); throw ("',
 ]
+PIECES = [
+    "'", "''", "'''", '"', "\\", "\n", "\r", "\v", "\f", "\x00", "\x85", "\u2028", "??/", "//",
+    "*/", "/*", "#", "{", "}", ")", "));", "%s", "$", "${x}", "R\"(", ")\"", "<", "`", " ",
+    "KERNEL_NAME",
+]  # fmt: skip
+"""What may end a string or a comment of Python or of C++, or begin one, and what templates hold."""
 WORDS = ["mean", "sum", "ij,jk->ik", "cpu", "floor", "tanh", "reflect", "ortho", "fro", "trunc"]
 ATTRIBUTES = [
     "node", "expr", "node", "expr", "shape_env", "grad_fn", "__class__", "__init__", "__globals__",
@@ -79,6 +85,13 @@ PLACEMENTS: list[Any] = [
     ["_MaskPartial", f"1,offset_dim=1))\ropen('{MARK}', 'w')\rdef g(y=1):\n0#", None, 0],
 ]  # fmt: skip
 
+ASSERTIONS = [
+    "op:aten._assert_async.msg",
+    "op:aten._functional_assert_async.msg",
+    "op:aten._assert_scalar.default",
+    "op:aten._functional_assert_scalar.default",
+]
+"""Their message stands in what Inductor writes."""
 KERNEL_CALLS = ["hop:triton_kernel_wrapper_mutation", "hop:triton_kernel_wrapper_functional"]
 KERNELS_TABLE: list[Any] = [
     {
@@ -137,6 +150,17 @@ def simple_operators() -> list[str]:
 
 
 @cache
+def wordy_operators() -> list[str]:
+    """Those that take a text: an assertion its message, say."""
+    found = ((text, targets.decode_target(text)) for text in operators())
+    return [text for text, operator in found if _takes_text(operator._schema)]  # type: ignore[attr-defined]
+
+
+def _takes_text(schema: Any) -> bool:
+    return any("str" in str(argument.type) for argument in schema.arguments)
+
+
+@cache
 def simple_methods() -> list[str]:
     """The methods of the same kind."""
     return [name for name in methods() if any(map(_is_simple, _schemas(f"aten::{name}")))]
@@ -165,19 +189,26 @@ def numpy_names() -> dict[str, list[str]]:
 class Attacker:
     """Makes one graph: `inputs` are placeholders, by the type of their values."""
 
-    def __init__(self, number: int, inputs: dict[str, str], *, only_walks: bool = False) -> None:
+    def __init__(
+        self,
+        number: int,
+        inputs: dict[str, str],
+        *,
+        only_walks: bool = False,
+        only_texts: bool = False,
+    ) -> None:
         self.random = random.Random(number)
         self.inputs = inputs
         self.values = list(inputs)
         self.nodes: list[Node] = []
         self.modules: dict[str, Any] = {}
-        self.only_walks = only_walks
+        self.only_walks, self.only_texts = only_walks, only_texts
         # Most graphs are harmless in form, for the others are refused at their first bad step.
         self.malice = self.random.choice([0.0, 0.0, 0.0, 0.0, 0.1, 0.2, 0.7])
 
     def graph(self) -> tuple[list[Node], dict[str, Any]]:
         """The calls, and the nested graphs."""
-        if self.only_walks or self.random.random() < 0.07:
+        if self.only_walks or (not self.only_texts and self.random.random() < 0.07):
             self._walk()
         else:
             for _ in range(self.random.randint(1, 5)):
@@ -234,7 +265,11 @@ class Attacker:
 
     def _operator(self) -> None:
         simple = self.random.random() < 0.6
-        target = self.random.choice(simple_operators() if simple else operators())
+        wordy = self.only_texts and self.random.random() < 0.6
+        known = wordy_operators() if wordy else simple_operators() if simple else operators()
+        if wordy and self.random.random() < 0.7:
+            known = ASSERTIONS
+        target = self.random.choice(known)
         operator = targets.decode_target(target)
         args, kwargs = self._arguments(operator._schema)  # type: ignore[attr-defined]
         self._add("call_function", target, args, kwargs)
@@ -374,6 +409,9 @@ class Attacker:
         ]
 
     def _text(self) -> str:
+        if self.only_texts and self.random.random() < 0.6:
+            pieces = self.random.choices(PIECES, k=self.random.randint(1, 2))
+            return "".join(f"{piece}{MARK}" for piece in pieces)
         return self.random.choice(TEXTS if self.random.random() < 0.1 else WORDS)
 
     def _arguments(self, schema: Any) -> tuple[list[Any], dict[str, Any]]:
