@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType
 
 import torch
@@ -30,6 +31,18 @@ _PARTS = "dtensor"
 _ENUMERATIONS = ("CheckpointPolicy",)
 """Enumerations that the compiler leaves in metadata and reads again: the policies of activation
 checkpointing (`recompute`)."""
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Stands for a value without a portable form, where torch only carries the value."""
+
+    data: tuple[tuple[str, str], ...]
+    """Its type, the reason, and the text that torch prints of it."""
+
+    def __repr__(self) -> str:
+        known = dict(self.data)
+        return known.get("text", f"<{known.get('type')}>")
 
 
 def encode_value(value: object) -> Json:
@@ -83,10 +96,13 @@ def _encode_leaf(value: object) -> Json:
         return {"c": [_float_text(value.real), _float_text(value.imag)]}
     if value is Ellipsis:
         return {"ellipsis": True}
+    if isinstance(value, StandIn):
+        return {"opaque": dict(value.data)}
     if type(value).__name__ in _ENUMERATIONS and type(value) in _enumerations().values():
         return {type(value).__name__: value.name}  # type: ignore[attr-defined]
     if isinstance(value, enum.Enum):
-        return opaque(value, "an enumeration is not resolved from a store")
+        text = repr(value) if isinstance(value.value, (int, str)) else ""
+        return opaque(value, "an enumeration is not resolved from a store", text=text)
     if (parts := _parts(value)) is not None:
         return parts
     return _encode_callable(value)
@@ -113,10 +129,14 @@ def encode_symbolic(value: object) -> Json:
     return {"sym": {"type": _SYM_TYPES[type(value)], "expr": symbols.encode_expr(expr)}}
 
 
-def opaque(value: object, reason: str) -> dict[str, Json]:
-    """Return the placeholder of a value without a portable form, with the reason."""
+def opaque(value: object, reason: str, *, text: str = "") -> dict[str, Json]:
+    """Return the placeholder of a value without a portable form, with the reason.
+
+    `text` is what torch prints of the value in the text of a graph.
+    """
     cls = type(value)
-    return {"opaque": {"type": f"{cls.__module__}.{cls.__qualname__}", "reason": reason}}
+    known: dict[str, Json] = {"type": f"{cls.__module__}.{cls.__qualname__}", "reason": reason}
+    return {"opaque": known | ({"text": text} if text else {})}
 
 
 def decode_value(tree: Json, leaf: Callable[[str, Json], object], depth: int = 0) -> object:

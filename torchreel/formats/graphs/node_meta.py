@@ -26,6 +26,8 @@ from torchreel.torch_compat import fx
 
 # Live objects, rebuilt from the source or not needed; times.
 _LEFT_OUT = frozenset({"grapharg", "creation_timestamp"})
+# What a program wrote with `torch.fx.traceback.annotate`.
+_OF_PROGRAM = "custom"
 # Text of many lines; Inductor keeps it for messages and debugging, and writes it into code only
 # where `checkpoints.config` has it told to, with trust.
 _LINES = frozenset({"stack_trace", "output_stack_traces"})
@@ -197,7 +199,8 @@ class MetaDecoder:
             return codec(self, data)
         if isinstance(data, Mapping) and set(data) == {"described"}:
             return self._described(data["described"])
-        return node_arguments.decode_value(data, self._leaf)
+        leaf = self._carried if key == _OF_PROGRAM else self._leaf
+        return node_arguments.decode_value(data, leaf)
 
     def _described(self, data: Any) -> object:
         kind, items = data.get("k"), data.get("items")
@@ -214,6 +217,12 @@ class MetaDecoder:
         if kind == "sym" and isinstance(data, Mapping):
             return self.decoder.symbolic(str(data.get("type")), data.get("expr"))
         raise UnsupportedError(f"no portable form ({data!r:.80})")
+
+    def _carried(self, kind: str, data: Json) -> object:
+        """Return what the program wrote: torch hands it on, so a stand-in does where none is."""
+        if kind == "opaque" and isinstance(data, Mapping):
+            return node_arguments.StandIn(tuple((key, str(text)) for key, text in data.items()))
+        return self._leaf(kind, data)
 
 
 @cache
