@@ -12,11 +12,17 @@ import tests.minifier.planted  # registers the backends here, as it does in the 
 from tests.minifier.hand_made import functions_of
 from tests.minifier.real import PLANTED, chain_of, shared_worker
 from tests.minifier.recorded import record
-from torchreel.errors import NotReproduced, UnsupportedError, UntrustedError, UsageError
+from torchreel.errors import (
+    BudgetSpent,
+    NotReproduced,
+    UnsupportedError,
+    UntrustedError,
+    UsageError,
+)
 from torchreel.minifier.bisect import bisect
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.minify import minify
-from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.repro import ExportOptions, export, export_other_failure
 from torchreel.minifier.search.similar import is_alike
 from torchreel.store import canonical_json, queries
@@ -100,6 +106,16 @@ def test_nothing_failed(tmp_path: Path) -> None:
         (compile,) = queries.compiles(store, 1)
         with pytest.raises(UsageError, match="--accuracy"):
             minify(store, compile)
+
+
+def test_a_limit_before_the_failure_was_seen_says_so(tmp_path: Path) -> None:
+    path = record(tmp_path / "run.db", chain_of(["tan"]), torch.ones(2), backend="planted_two")
+    options = replace(OPTIONS, limits=Budget(runs=1))
+    with (
+        Store.open(path, write=True) as store,
+        pytest.raises(BudgetSpent, match=r"not seen to fail .*\(oracle runs: 1\), so nothing"),
+    ):
+        minify(store, options=options, oracle=shared_worker())
 
 
 def test_a_failure_without_a_graph_needs_trust(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FunctionType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -391,3 +393,21 @@ def test_an_input_is_told_by_its_number_and_not_by_its_name() -> None:
         normalise_message(text.format(n, one, n + 1, two)) for n, (one, two) in enumerate(names)
     }
     assert found == {"Input N is a view of input N, with (N rows)"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"message": "no valid choices\ntarget: aten.mm.default"}, "target: aten.mm.default"),
+        ({"frames": ("torch.a:h", "torch.a:g")}, "in torch.a:h"),
+        ({"message": "another"}, ""),
+        ({"exception_types": ("KeyError",)}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_tells_a_failure_from_one_of_the_same_first_line(
+    fields: dict[str, Any], told: str
+) -> None:
+    message = "no valid choices\ntarget: aten.addmm.default"
+    other = Signature("exception", "lowering", "", ("ValueError",), ("torch.a:g",), message)
+    assert replace(other, **fields).apart_from(other) == told

@@ -11,7 +11,7 @@ from torchreel.commands.options import (
     ImportOption,
     JsonOption,
     RunLimitOption,
-    TimeLimitOption,
+    SearchTimeOption,
 )
 from torchreel.commands.stores import writable_store
 
@@ -25,7 +25,7 @@ def bisect(
         ),
     ] = None,
     imports: ImportOption = None,
-    limit_time: TimeLimitOption = None,
+    limit_time: SearchTimeOption = None,
     limit_runs: RunLimitOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -16,7 +16,7 @@ from torchreel.commands.options import (
     OtherFailureOption,
     OutputOption,
     RunLimitOption,
-    TimeLimitOption,
+    SearchTimeOption,
     TrustOption,
     seconds_option,
 )
@@ -47,7 +47,7 @@ def minify(
     imports: ImportOption = None,
     trust: TrustOption = False,
     output: OutputOption = Path("torchreel-repro"),
-    limit_time: TimeLimitOption = None,
+    limit_time: SearchTimeOption = None,
     limit_runs: RunLimitOption = None,
     hang_after: Annotated[
         float | None,

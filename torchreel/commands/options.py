@@ -104,6 +104,10 @@ CompareOption = Annotated[
     ),
 ]
 TimeLimitOption = Annotated[float | None, seconds_option("--limit-time", "Stop after this long.")]
+SearchTimeOption = Annotated[
+    float | None,
+    seconds_option("--limit-time", "Begin no oracle run after this long; one under way ends."),
+]
 RunLimitOption = Annotated[
     int | None, typer.Option("--limit-runs", metavar="N", min=1, help="Stop after N oracle runs.")
 ]

@@ -21,9 +21,9 @@ from torchreel.errors import (
     UntrustedError,
 )
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.explain.asking import explain
+from torchreel.minifier.explain.asking import MOST_RUNS, explain
 from torchreel.minifier.initial_cases.problems import Problem, Starts, problem_of
-from torchreel.minifier.options import MinifyOptions
+from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
@@ -40,7 +40,6 @@ from torchreel.store.database import Store
 from torchreel.store.records import Compile
 
 _DEFAULTS = MinifyOptions()
-_OTHERWISE = "what was recorded does not show it: starting with the program itself"
 
 
 def minify(
@@ -78,9 +77,9 @@ def minify(
                 raise
             otherwise = problem.starts_otherwise(error)
             if listener is not None:
-                listener.on_step(looking(_OTHERWISE))
+                listener.on_step(looking(f"starting with the program itself, for: {error}"))
             found = _reduced(store, problem, worker, spending, listener, otherwise)
-        return _with_explanation(store, worker, problem, found)
+        return _with_explanation(store, worker, problem, spending, found)
 
 
 def _reduced(
@@ -91,9 +90,15 @@ def _reduced(
     listener: Listener | None,
     find_starts: Callable[[Oracle], Starts],
 ) -> MinifyResult:
-    starts, failure = find_starts(LimitedOracle(worker, spending))
-    with _judge_for(problem, worker) as judge:
-        return reduce_failure(store, judge, starts, failure, spending, listener)
+    try:
+        starts, failure = find_starts(LimitedOracle(worker, spending))
+        with _judge_for(problem, worker) as judge:
+            return reduce_failure(store, judge, starts, failure, spending, listener)
+    except BudgetSpent as error:
+        raise BudgetSpent(
+            f"{error} The failing case was not seen to fail twice before that (oracle runs: "
+            f"{spending.runs}), so nothing was reduced: set a higher limit."
+        ) from error
 
 
 def _judge_for(
@@ -108,13 +113,23 @@ def _judge_for(
 
 
 def _with_explanation(
-    store: Store, worker: WorkerOracle, problem: Problem, found: MinifyResult
+    store: Store,
+    worker: WorkerOracle,
+    problem: Problem,
+    spending: Spending,
+    found: MinifyResult,
 ) -> MinifyResult:
-    """Add an explanation of the smallest case, if one is wanted; an interrupt leaves it out."""
+    """Add an explanation of the smallest case, if one is wanted; an interrupt leaves it out.
+
+    It has runs of its own, and the time that the reduction left.
+    """
     wanted = problem.options.explain and not problem.is_for_command
     if not wanted or found.status != "fixpoint" or not isinstance(found.case, Case):
         return found
+    if spending.seconds_left == 0:
+        return found
     with suppress(KeyboardInterrupt):
-        explanation = explain(store, worker, found.case, found.signature)
+        limits = Budget(spending.seconds_left, MOST_RUNS)
+        explanation = explain(store, worker, found.case, found.signature, limits)
         return replace(found, explanation=explanation)
     return found

@@ -123,11 +123,15 @@ def _print_other_failures(store: Store, reduction: MinifyResult, asked: Sequence
         number = numbers.get(found.signature.digest)
         size = count(found.call_nodes, reduction.case.unit)
         if place >= _WHOLE:
-            streams.result(f"other failure {number} ({size}): {_in_short(found.signature)}")
+            told = _in_short(found.signature)
+            apart = found.signature.apart_from(reduction.signature)
+            streams.result(f"other failure {number} ({size}): {told}{apart and f'; {apart}'}")
             continue
         streams.result(f"other failure {number} ({size}):")
         for name, text in facts(found.signature):
             streams.result(f"  {name:<8} {text}")
+        if apart := found.signature.apart_from(reduction.signature):
+            streams.result(f"  {'apart by':<8} {shortened(apart, 200)}")
         words = ("torchreel", "export", store.target, "--other-failure", str(number), *asked)
         streams.result(f"  {'export':<8} {command(*words)}")
 

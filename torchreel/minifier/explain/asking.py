@@ -27,11 +27,16 @@ from torchreel.store.failures.signature import Signature
 
 MOST_RUNS = 40
 """Oracle runs that an explanation may take."""
+_MOST = Budget(runs=MOST_RUNS)
 _NOTHING_ELSE = "torch.compile(..., dynamic=False)"
 
 
 def explain(
-    store: Store, oracle: WorkerOracle, case: Case, signature: Signature, *, runs: int = MOST_RUNS
+    store: Store,
+    oracle: WorkerOracle,
+    case: Case,
+    signature: Signature,
+    limits: Budget = _MOST,
 ) -> Explanation:
     """Explain a smallest case; take it from the store, if that has been found out before."""
     known = latest_finding(store, "explanation", case, oracle.environment)
@@ -39,10 +44,11 @@ def explain(
         return Explanation.from_json(known)
     oracle.look_for(signature)  # what cures may be seen later than where the failure was
     journal = StoreJournal(store, signature, oracle.environment, None)
-    found = _Explaining(CachedOracle(oracle, journal, Budget(runs=runs)), oracle, case).all()
+    found = _Explaining(CachedOracle(oracle, journal, limits), oracle, case).all()
     # A full disk must not cost what was found: the reduction itself goes on in memory as well.
     with contextlib.suppress(StoreError):
-        keep_finding(store, "explanation", case, signature, oracle.environment, found.to_json())
+        if found.complete or limits.seconds is None:  # else more time finds more
+            keep_finding(store, "explanation", case, signature, oracle.environment, found.to_json())
     return found
 
 
@@ -56,7 +62,7 @@ class _Explaining:
         self._cure: Workaround | None = None
 
     def all(self) -> Explanation:
-        """Return the explanation, as complete as the limit of runs allows."""
+        """Return the explanation, as complete as the limits allow."""
         complete = True
         try:
             self._cure = find_workaround(self._judge, self._oracle, self._case)

@@ -38,16 +38,23 @@ class Spending:
     def __init__(self, limits: Budget) -> None:
         self._limits = limits
         self._began = time.monotonic()
-        self._runs = 0
+        self.runs = 0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the seconds that are left, not below 0; None where time is not limited."""
+        if self._limits.seconds is None:
+            return None
+        return max(0.0, self._began + self._limits.seconds - time.monotonic())
 
     def count(self) -> None:
         """Count a run that is about to be made.  Raises `BudgetSpent`."""
         runs, seconds = self._limits.runs, self._limits.seconds
-        if runs is not None and self._runs >= runs:
+        if runs is not None and self.runs >= runs:
             raise BudgetSpent(f"The limit of {runs} oracle runs is reached.")
-        if seconds is not None and time.monotonic() - self._began >= seconds:
+        if seconds is not None and self.seconds_left == 0:
             raise BudgetSpent(f"The limit of {seconds:g} s is reached.")
-        self._runs += 1
+        self.runs += 1
 
 
 class LimitedOracle:

@@ -118,6 +118,20 @@ class Signature:
         """
         return self._key() == other._key()
 
+    def apart_from(self, other: "Signature") -> str:
+        """Return what tells this failure from one that looks like it in a line; else nothing.
+
+        Two may have the types, the stage and the first line of the message in common, and differ
+        in a later line (Inductor names the operator there), or in the frame.
+        """
+        lines, known = self.message.splitlines(), other.message.splitlines()
+        same = (self.failure_class, self.exception_types, lines[:1])
+        if same != (other.failure_class, other.exception_types, known[:1]):
+            return ""
+        told = [line.strip() for line in lines if line not in known]
+        frames = [f"in {name}" for name in self.frames[:1] if name not in other.frames[:1]]
+        return next(iter([*told, *frames]), "")
+
     @property
     def is_kill(self) -> bool:
         """Return True if the process was killed from outside, as by the kernel for its memory."""
