@@ -10,8 +10,11 @@ import pickle
 import struct
 import sys
 import textwrap
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +29,7 @@ from torchreel.errors import (
     UsageError,
 )
 from torchreel.formats.frames import parts
-from torchreel.recorder.frames import pickler
+from torchreel.recorder.frames import notes, pickler
 from torchreel.recorder.settings import Settings
 from torchreel.replay.child.frames.bundles import _unpickled, read_bundle
 from torchreel.store import Store, queries
@@ -414,8 +417,8 @@ def test_an_object_that_raises_costs_only_itself(record: Record) -> None:
     row = queries.frame_bundle(log.store, log.compile)
     assert row is not None
     assert row.status == "partial"
-    assert "Wild: it can't be pickled (ZeroDivisionError)" in row.reason
-    assert "Lying: it can't be pickled (PicklingError)" in row.reason
+    assert "Wild: only code of its own could say what it is made of" in row.reason
+    assert "Lying: only code of its own could say what it is made of" in row.reason
     frame = read_bundle(log.store, log.compile, trust=True).load()
     assert isinstance(frame.args[0], torch.Tensor)
     assert "Lying" in str(frame.missing)
@@ -423,12 +426,18 @@ def test_an_object_that_raises_costs_only_itself(record: Record) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "reason"), [("LARGEST", 1000, "larger than"), ("LONGEST", 0.0, "longer than")]
+    ("home", "name", "value", "reason"),
+    [(pickler, "LARGEST", 1000, "larger than"), (notes, "LONGEST", 0.0, "longer than")],
 )
 def test_size_and_time_are_bounded(
-    record: Record, monkeypatch: pytest.MonkeyPatch, name: str, value: float, reason: str
+    record: Record,
+    monkeypatch: pytest.MonkeyPatch,
+    home: ModuleType,
+    name: str,
+    value: float,
+    reason: str,
 ) -> None:
-    monkeypatch.setattr(pickler, name, value)
+    monkeypatch.setattr(home, name, value)
 
     def f(x: torch.Tensor, text: str) -> torch.Tensor:
         return x.sin()
@@ -440,6 +449,166 @@ def test_size_and_time_are_bounded(
     assert reason in row.reason
     with pytest.raises(UnsupportedError, match=reason):
         read_bundle(log.store, log.compile, trust=True).load()
+
+
+CALLED: list[str] = []
+
+
+class Spied:
+    def __reduce__(self) -> str:
+        CALLED.append("reduce")
+        return "never"
+
+
+class Stated:
+    def __getstate__(self) -> object:
+        CALLED.append("getstate")
+        raise AssertionError
+
+
+class Lazy:
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        CALLED.append("class")
+        return dict
+
+
+class Watched:
+    def __getattribute__(self, name: str) -> object:
+        CALLED.append(f"attribute {name}")
+        return object.__getattribute__(self, name)
+
+
+class Asked:
+    def __getattr__(self, name: str) -> object:
+        CALLED.append(f"no attribute {name}")
+        raise AttributeError(name)
+
+
+class Counted(dict[str, int]):
+    def items(self) -> Any:
+        CALLED.append("items")
+        return super().items()
+
+
+class Iterated(list[int]):
+    def __iter__(self) -> Iterator[int]:
+        CALLED.append("iter")
+        return super().__iter__()
+
+
+class Looked(torch.Tensor):
+    @property
+    def is_leaf(self) -> bool:  # type: ignore[override]
+        CALLED.append("is_leaf")
+        return True
+
+    @property
+    def grad(self) -> None:  # type: ignore[override]
+        CALLED.append("grad")
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        CALLED.append("storage")
+        return super().untyped_storage()
+
+
+HELD = {
+    "spied": Spied(), "stated": Stated(), "lazy": Lazy(), "watched": Watched(), "asked": Asked(),
+    "counted": Counted(a=1), "iterated": Iterated([1, 2]),
+    "looked": torch.ones(3).as_subclass(Looked), "scale": 2,
+}  # fmt: skip
+
+
+def test_nothing_of_the_program_is_called_for_a_bundle(record: Record) -> None:
+    """A method may wait for a lock that the thread which compiles has, or hand out a reference."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x * HELD["scale"]  # type: ignore[operator]
+
+    def program() -> None:
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed):
+            torch.compile(f, backend=_bad)(torch.ones(3))
+
+    CALLED.clear()
+    program()
+    without = list(CALLED)
+    CALLED.clear()
+    log = record(program)
+    assert without == CALLED  # Dynamo's own
+    frame = read_bundle(log.store, log.compile, trust=True).load()
+    held: Any = frame.function.__globals__["HELD"]
+    assert dict.items(held["counted"]) == {"a": 1}.items()
+    assert list.__len__(held["iterated"]) == 2
+
+
+class Cancelled(BaseException):
+    pass
+
+
+class Refusing(type):
+    def __getattribute__(cls, name: str) -> object:
+        if name == "__module__":
+            raise Cancelled
+        return type.__getattribute__(cls, name)
+
+
+def test_what_ends_a_bundle_does_not_end_the_program(record: Record) -> None:
+    def f(x: torch.Tensor, held: object) -> torch.Tensor:
+        return x.sin()
+
+    def program() -> None:
+        held = Refusing("Held", (), {})()
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed):
+            torch.compile(f, backend=_bad)(torch.ones(3), [held])
+
+    log = record(program)
+    assert queries.frame_bundle(log.store, log.compile) is not None
+
+
+def test_the_limit_of_recursion_stays_where_other_threads_are(record: Record) -> None:
+    """It is one for all threads, and another may be deep in calls."""
+    known, limits, ends = sys.getrecursionlimit(), set[int](), threading.Event()
+
+    def watch() -> None:
+        while not ends.wait(0.001):
+            limits.add(sys.getrecursionlimit())
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    def program() -> None:
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed):
+            torch.compile(f, backend=_bad)(torch.ones(3))
+
+    watcher = threading.Thread(target=watch)
+    sys.setrecursionlimit(20_000)
+    try:
+        watcher.start()
+        log = record(program)
+    finally:
+        ends.set()
+        watcher.join()
+        sys.setrecursionlimit(known)
+    assert limits == {20_000}
+    row = queries.frame_bundle(log.store, log.compile)
+    assert row is not None
+    assert "recursion limit" in row.reason
+
+
+def test_weights_as_a_list_are_not_kept(record: Record) -> None:
+    weights = torch.rand(40, 50).flatten().tolist()
+
+    def f(x: torch.Tensor, held: dict[str, object]) -> torch.Tensor:
+        return x.sin() * held["scale"]  # type: ignore[operator]
+
+    program = {"weights": [[1.0, 2.0], weights], "scale": 2.0}
+    log = record(lambda: torch.compile(f, backend=_bad)(torch.ones(3), program))
+    row = queries.frame_bundle(log.store, log.compile)
+    assert row is not None
+    assert "list: 2000 floats are data" in row.reason
+    frame = read_bundle(log.store, log.compile, trust=True).load()
+    assert frame.args[1]["weights"][0] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("large", ["vocabulary", "samples"])

@@ -55,6 +55,88 @@ def main():
     run(held, ones(3), holder)
     run(Slotted(), ones(3))
 """,
+    "what Dynamo traces in place of a function, and calls as it is": """
+import operator
+@torch.compiler.substitute_in_graph(operator.indexOf)
+def indexOf(a, b, /):
+    for i, item in enumerate(a):
+        if item is b or item == b: return i
+    raise ValueError
+@torch._dynamo.decorators.leaf_function
+def leaf(x): return (x.mean(dim=1),)
+@leaf.register_fake
+def leaf_fake(x): return (x.new_empty(x.shape[0]),)
+def main():
+    torch.compile(lambda x: x + operator.indexOf([1, 2], 2), backend="eager")(ones(3))
+    torch.compile(lambda x: leaf(x)[0] * 2, backend="eager")(torch.ones(3, 4))
+""",
+    "torch function modes of the program's": """
+from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
+class Scaled(TorchFunctionMode):
+    def __init__(self, by):
+        super().__init__()
+        self.by = by
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        return found * self.by if function is torch.add else found
+def added(x): return torch.add(x, 1).sin()
+def main():
+    with BaseTorchFunctionMode():
+        torch.compile(added, backend="eager")(ones(2))
+    with BaseTorchFunctionMode(), Scaled(3):
+        torch.compile(added, backend="eager")(ones(3))
+    with torch.device("cpu"), Scaled(2):
+        torch.compile(lambda x: torch.add(x, 2), backend="aot_eager")(ones(3))
+""",
+    "objects that say themselves how they are pickled": """
+import collections, enum, threading
+LOCK = threading.Lock()
+class Registry:
+    def __init__(self): self.n = 3
+    def __reduce__(self):
+        with LOCK: return Registry, ()
+class Attributes(dict): __getattr__ = dict.__getitem__
+class Lazily(dict):
+    def __getattr__(self, name): return self[name]
+    def items(self): raise RuntimeError("not now")
+class Last(collections.deque):
+    def __reduce__(self): raise RuntimeError("not now")
+class Groups(collections.defaultdict):
+    def __getattr__(self, name): raise KeyError(name)
+class Mode(enum.Enum):
+    SIN = 1
+    COS = 2
+    def __reduce_ex__(self, protocol): return Mode, (self.value,)
+class Remembered:
+    def __new__(cls, name): return object.__new__(cls)
+    def __init__(self, name): self.name, self.k = name, len(name)
+    def __getnewargs__(self): raise RuntimeError("not now")
+    def __setstate__(self, state): raise RuntimeError("not now")
+class Delegating(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+    def __getattr__(self, name):
+        try: return super().__getattr__(name)
+        except AttributeError: return getattr(self.inner, name)
+    def forward(self, x): return self.inner(x) * self.k
+class Inner(torch.nn.Module):
+    k = 4
+    def forward(self, x): return x.sin()
+def used(x, registry, plain, lazily, last, groups, mode, remembered):
+    x = x * registry.n + plain["a"] + lazily.b + len(last) + last[0] + len(groups["k"])
+    return x.sin() * remembered.k if mode is Mode.SIN else x.cos()
+def main():
+    registry = Registry()
+    registry.n = 5
+    groups = Groups(list)
+    groups["k"].append(2)
+    with LOCK:
+        torch.compile(used, backend="eager")(
+            ones(3), registry, Attributes(a=1), Lazily(b=2), Last([1, 2], 7), groups, Mode.SIN,
+            Remembered("name"))
+        torch.compile(Delegating(Inner()), backend="eager")(ones(3))
+""",
     "the order of sets whose table is larger than they need": """
 LEFT = set(range(0, 300, 3))
 for number in list(LEFT):

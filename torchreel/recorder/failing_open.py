@@ -134,22 +134,28 @@ set_eval_frame: Callable[[Any], Any] = _no_dynamo
 `skipped_frames` puts it here."""
 
 
+_PASSING = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
 class fail_open:
     """Swallow any `Exception` that the body raises; count and log it under `place`.
 
     Dynamo, which may look at every frame here, does not see what the body calls.
     KeyboardInterrupt and SystemExit are the program's own and pass, and so does what a signal
-    handler of the program raised meanwhile (an alarm's time limit), or another thread sent. `kind`
+    handler of the program raised meanwhile (an alarm's time limit), or another thread sent.
+    `runs_program` says that the body may call methods of the program's objects, which raise what
+    they like: an exception that is no `Exception` is swallowed too. `kind`
     and `message` say afterwards what was raised, if anything; `quiet` leaves the counting to the
     caller.
     """
 
-    __slots__ = ("_callback", "kind", "message", "place", "quiet")
+    __slots__ = ("_callback", "_swallowed", "kind", "message", "place", "quiet")
 
-    def __init__(self, place: str, *, quiet: bool = False) -> None:
+    def __init__(self, place: str, *, quiet: bool = False, runs_program: bool = False) -> None:
         self.place = place
         self.quiet = quiet
-        self.kind: type[Exception] | None = None
+        self._swallowed = BaseException if runs_program else Exception
+        self.kind: type[BaseException] | None = None
         self.message = ""
 
     def __enter__(self) -> Self:
@@ -163,13 +169,15 @@ class fail_open:
         trace: TracebackType | None,
     ) -> bool:
         try:
-            if not isinstance(error, Exception) or _is_of_a_handler(error) or _was_sent(error):
+            if not isinstance(error, self._swallowed) or isinstance(error, _PASSING):
+                return False
+            if _is_of_a_handler(error) or _was_sent(error):
                 return False
             return self._swallow(error)
         finally:
             set_eval_frame(self._callback)
 
-    def _swallow(self, error: Exception) -> bool:
+    def _swallow(self, error: BaseException) -> bool:
         self.kind = type(error)
         # Logging itself may be broken, and a program's exception may refuse to be printed.
         with contextlib.suppress(Exception):
@@ -179,7 +187,7 @@ class fail_open:
         return True
 
 
-def _is_of_a_handler(error: Exception) -> bool:
+def _is_of_a_handler(error: BaseException) -> bool:
     """Return whether a signal handler raised it: Python runs one wherever the main thread just is.
 
     Seen by how a handler is called, since it may have given its signal back before it raised.
@@ -205,7 +213,7 @@ def _is_a_handlers(frame: FrameType) -> bool:
     )
 
 
-def _was_sent(error: Exception) -> bool:
+def _was_sent(error: BaseException) -> bool:
     """Return whether another thread sent it (`PyThreadState_SetAsyncExc`).
 
     Then it has no arguments, and no code of the package that its class is from has run. For a class
@@ -218,7 +226,7 @@ def _was_sent(error: Exception) -> bool:
     return found
 
 
-def _is_from_nowhere(error: Exception) -> bool:
+def _is_from_nowhere(error: BaseException) -> bool:
     frames = list(_walk(error.__traceback__))
     last, place = frames[-1]
     came_at = last.f_code.co_code[place]

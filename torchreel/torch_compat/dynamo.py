@@ -15,7 +15,7 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 from types import CellType, CodeType, FrameType, FunctionType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch._guards
@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 
 from torchreel.errors import UntrustedError
-from torchreel.torch_compat import debugging_backends, fx
+from torchreel.torch_compat import debugging_backends, fx, inductor_tables
 from torchreel.torch_compat.configs import config_modules, non_default_entries
 
 if TYPE_CHECKING:
@@ -103,13 +103,16 @@ def objects_of_compile(backend: object) -> dict[str, object]:
 
 
 def objects_of_config() -> dict[str, object]:
-    """Return the config entries that hold the program's own code or objects, by name."""
-    return {
+    """Return the entries of configs, and of Inductor's tables, that hold the program's own code or
+    objects, by name.
+    """
+    found = {
         f"{module}.{key}": value
         for module, config in config_modules().items()
         for key, value in non_default_entries(config).items()
         if _holds_code(value)
     }
+    return found | inductor_tables.own_entries()
 
 
 _PLAIN_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
@@ -222,6 +225,29 @@ def function_modes() -> tuple[str | None, list[str]]:
     devices = [str(mode.device) for mode in modes if isinstance(mode, DeviceContext)]
     others = [type(mode).__qualname__ for mode in modes if not isinstance(mode, DeviceContext)]
     return devices[-1] if devices else None, others
+
+
+def own_function_modes() -> tuple[object, ...]:
+    """Return the torch function modes of the program's, outermost first."""
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return tuple(mode for mode in modes if not issubclass(type(mode), DeviceContext))
+
+
+@contextlib.contextmanager
+def with_function_modes(modes: Sequence[Any]) -> Iterator[None]:
+    """Have torch function modes for the length of a `with`; what they do on entry is past."""
+    from torch.overrides import _pop_mode, _push_mode
+
+    for mode in modes:
+        _push_mode(mode)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for _ in modes:
+            _pop_mode()  # type: ignore[no-untyped-call]
 
 
 def read_rules_again() -> None:
@@ -531,7 +557,10 @@ def before_backend(graph: GraphModule) -> GraphModule:
     return inline(graph)
 
 
-_MARKS = ("_allowed_callable_ids", "_disallowed_callable_ids", "_nonstrict_trace_callable_ids")
+_MARKS = (
+    "_allowed_callable_ids", "_disallowed_callable_ids", "_nonstrict_trace_callable_ids",
+    "_leaf_function_ids",
+)  # fmt: skip
 """Sets of Dynamo's that functions are in by their id: allow_in_graph and the like."""
 
 
@@ -550,6 +579,35 @@ def mark_for_dynamo(function: object, marks: Sequence[str]) -> None:
             known = getattr(trace_rules, name)
             known.add(id(function))
             weakref.finalize(function, known.remove, id(function))
+
+
+class Polyfill(NamedTuple):
+    """A function in Python that Dynamo traces in place of another, often one of C."""
+
+    original: Callable[..., Any]
+    traced: Callable[..., Any]
+    folds: bool
+    """True if a call of constants is made instead of traced."""
+
+
+def polyfills() -> list[Polyfill]:
+    """Return the polyfills of this process, torch's own too (`substitute_in_graph`)."""
+    home: Any = sys.modules.get("torch._dynamo.variables.functions")
+    handlers = home.PolyfilledFunctionVariable._get_polyfill_handlers() if home else {}
+    return [
+        Polyfill(original, traced, bool(wrapper.__torch_dynamo_can_constant_fold_through__))
+        for original, wrapper in list(handlers.items())
+        if original is not wrapper
+        and (traced := getattr(wrapper, "__torch_dynamo_polyfill__", None)) is not None
+    ]
+
+
+def register_polyfill(found: Polyfill) -> None:
+    """Have Dynamo trace a function in place of another, unless it does so already."""
+    with contextlib.suppress(ValueError):  # it is there: its library was imported
+        torch.compiler.substitute_in_graph(
+            found.original, can_constant_fold_through=found.folds, skip_signature_check=True
+        )(found.traced)
 
 
 _WRAPPER = ("torch/_dynamo/external_utils.py", "inner", "fn")

@@ -107,7 +107,7 @@ def is_functorch_wrapper(tensor: torch.Tensor) -> bool:
 def storage_of(tensor: torch.Tensor) -> tuple[int, object] | None:
     """Return a storage's identity and its size in bytes; None for tensors that have none."""
     try:
-        storage = tensor.untyped_storage()
+        storage = torch.Tensor.untyped_storage(tensor)  # past a method of its class
     except (NotImplementedError, RuntimeError):
         return None
     return storage._cdata, storage.nbytes()

@@ -55,7 +55,7 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     path = dispatcher.operator_path(obj)
     if path is not None:
         return operator_at, (path,)
-    if isinstance(obj, ModuleType):
+    if issubclass(type(obj), ModuleType):
         # `torch.ops` and configs are modules of a class of their own, which pickle does not know.
         own = sys.modules.get(obj.__name__) is obj
         return (importlib.import_module, (obj.__name__,)) if own else None
@@ -71,7 +71,7 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
         return iterator_of, (type(obj).__name__, list(copy.copy(obj)))
     if type(obj) is functools.cached_property:  # it has a lock in Python 3.11
         return cached_property_named, (obj.func, obj.attrname)
-    if isinstance(obj, _CACHED):
+    if type(obj) is _CACHED:
         added = {k: v for k, v in vars(obj).items() if k not in _OF_WRAPPED}
         return cached, (obj.__wrapped__, obj.cache_parameters()), added
     if type(obj) in (torch.finfo, torch.iinfo):
@@ -104,11 +104,10 @@ def _type_of_main(obj: Any) -> tuple[object, ...] | None:
 
     pickle takes them by name from their module, which is another in a replay.
     """
-    if getattr(obj, "__module__", "") != "__main__":
+    if type(obj) not in (typing.NewType, *_TYPE_PARAMETERS) or obj.__module__ != "__main__":
         return None
-    if type(obj) is typing.NewType:
-        return obj.__name__, obj.__supertype__
-    return (obj.__name__,) if type(obj) in _TYPE_PARAMETERS else None
+    more = (obj.__supertype__,) if type(obj) is typing.NewType else ()
+    return obj.__name__, *more
 
 
 _TYPE_PARAMETERS = (typing.ParamSpec, typing.TypeVarTuple)
@@ -268,7 +267,7 @@ def fill(
 ) -> None:
     """Fill an object past the methods of its class, with its state, items, and pairs of a dict."""
     state, items, pairs = content
-    if isinstance(obj, (list, dict, deque)) and (items is not None or pairs is not None):
+    if issubclass(type(obj), (list, dict, deque)) and (items is not None or pairs is not None):
         built_in(obj, "clear")(obj)  # an earlier bundle may have filled it
     for item in items or ():
         built_in(obj, "append")(obj, item)
@@ -284,6 +283,20 @@ def fill(
         vars(obj).update(members)
     for name, value in (slots or {}).items():
         object.__setattr__(obj, name, value)
+
+
+def fill_plain(
+    obj: Any,
+    content: tuple[
+        tuple[Mapping[str, object], Mapping[str, object]],
+        Sequence[object] | None,
+        Sequence[tuple[object, object]] | None,
+    ],
+) -> None:
+    """Fill a container of the program's past all methods of its class, `__setstate__` too."""
+    plain, items, pairs = content
+    fill(obj, (None, items, pairs))
+    set_plain(obj, plain)
 
 
 def built_in(obj: object, name: str) -> Callable[..., object]:
@@ -351,6 +364,17 @@ def _subclassed_silently(bases: tuple[type, ...]) -> Iterator[None]:
 def bare(cls: type) -> object:
     """Return a module without anything in it: `__new__` of some would make one of another class."""
     return object.__new__(cls)
+
+
+def bare_container(cls: type, base: Any, limit: int | None) -> object:
+    """Return an empty container of a class, past the `__new__` and `__init__` of the class.
+
+    `limit` is the number of items that a deque may have.
+    """
+    made = base.__new__(cls)
+    if limit is not None:
+        base.__init__(made, (), limit)
+    return made
 
 
 def bare_tuple(cls: type[tuple[object, ...]], items: tuple[object, ...]) -> object:

@@ -153,7 +153,7 @@ def _is_leaf(tensor: torch.Tensor) -> bool:
     modes are off: then there is one, in any case.
     """
     try:
-        return tensor.is_leaf
+        return bool(vars(torch._C.TensorBase)["is_leaf"].__get__(tensor))  # past a property's
     except RuntimeError:
         return False
 

@@ -406,7 +406,7 @@ class EventLog:
             losses.add("of a compile that is long over", "event")
         return row
 
-    def _fail(self, kind: type[Exception]) -> None:
+    def _fail(self, kind: type[BaseException]) -> None:
         """Keep the batch for another try, or give up."""
         self._failures += 1
         if self._failures < _MOST_FAILURES and issubclass(kind, LockedStore):
@@ -428,7 +428,7 @@ class EventLog:
             if isinstance(operation, _Marker):
                 operation.reached.set()
 
-    def _write_all(self) -> type[Exception] | None:
+    def _write_all(self) -> type[BaseException] | None:
         with fail_open("event log.write", quiet=True) as attempt:
             failing_open.check("event log.write")
             while self._batch:
@@ -447,7 +447,7 @@ class EventLog:
                     return count
         return len(self._batch)
 
-    def _write_singly(self) -> type[Exception] | None:
+    def _write_singly(self) -> type[BaseException] | None:
         """Write, after a failed batch, each row for itself, so that one bad row costs only itself.
 
         Returns why when not even an empty transaction is possible.

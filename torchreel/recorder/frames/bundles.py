@@ -10,8 +10,7 @@ functions have a token, so that two bundles of one recording share what the prog
 
 Lives here: how a bundle is made.  Not here: when (`probes.bundles`), what of an object is kept
 (`pickler`), and how a bundle is read (`torchreel.replay.child.frames`: it is code, and needs
-trust).  Nothing here changes an object; but to pickle one may run its own `__reduce__` or
-`__getstate__`.
+trust).  Nothing here changes an object, or calls what its class says of pickling.
 """
 
 from __future__ import annotations
@@ -21,8 +20,10 @@ import hashlib
 import linecache
 import sys
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import (
@@ -37,7 +38,7 @@ from typing import Any
 
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import cells, places
-from torchreel.recorder.frames.notes import MOST_REASONS, Notes
+from torchreel.recorder.frames.notes import LONGEST, MOST_REASONS, BundleBudget, Notes
 from torchreel.recorder.frames.patches import (
     Member,
     home_of,
@@ -47,10 +48,10 @@ from torchreel.recorder.frames.patches import (
     qualname_of,
 )
 from torchreel.recorder.frames.pickler import (
-    LONGEST,
     Describe,
     FakeKernels,
     NamedOperators,
+    Polyfills,
     TensorAttributes,
     pickled,
 )
@@ -157,14 +158,14 @@ def make(
     notes = Notes()
     content = {
         **_content_of(frame), **(known or {}), "operators": NamedOperators(),
-        "fake_kernels": FakeKernels(), "attributes": TensorAttributes(),
+        "fake_kernels": FakeKernels(), "polyfills": Polyfills(), "attributes": TensorAttributes(),
     }  # fmt: skip
     data, reason = pickled(content, describe, notes)
     if notes.stopped is not None:  # most of what is so large is data, of which Dynamo reads nothing
         notes = Notes(most_items=_MOST_ITEMS)
         data, reason = pickled(content, describe, notes)
     if data is None and notes.stopped is None:
-        notes = Notes(most_items=notes.most_items)
+        notes = Notes(most_items=notes.most_items, budget=notes.budget)
         content = _without_culprits(content, describe, notes)
         data, reason = pickled(content, describe, notes)
     if data is None:
@@ -185,10 +186,10 @@ def _patches(notes: Notes, describe: Describe, redactor: Redactor | None) -> dic
     Each is a pickle of its own beside that of the frame, which does not depend on it. One that
     can't be pickled as a whole, or holds tensors or secrets, is left out, and named.
     """
-    found, left, begun = list[Json](), list[Json](), time.monotonic()
+    found, left, begun, budget = list[Json](), list[Json](), time.monotonic(), BundleBudget()
     for owner, name, value, _ in patches(list(notes.owners.values()), notes.names):
         module, cls = home_of(owner), qualname_of(owner)
-        own, place = Notes(), ".".join(filter(None, (module, cls, name)))
+        own, place = Notes(budget=budget), ".".join(filter(None, (module, cls, name)))
         late = time.monotonic() - begun > LONGEST
         data, reason = (None, "there was no time") if late else pickled(value, describe, own)
         if data is None or own.reasons or own.tensors:
@@ -230,6 +231,10 @@ def _is_ruled(value: object) -> bool:
     return type(value) is FunctionType and dynamo.has_rule(value)
 
 
+_too_large: dict[int, tuple[weakref.ref[Any], Bundle]] = {}
+"""Those that took more than one may, by id: each compile would try them anew."""
+
+
 def make_object(value: object, describe: Describe, redactor: Redactor | None) -> Bundle:
     """Return the bundle of one object of the program's: a backend, a pass.
 
@@ -239,11 +244,20 @@ def make_object(value: object, describe: Describe, redactor: Redactor | None) ->
     """
     if redactor is not None and redactor.rules.mode == "all":
         return Bundle("refused", "all text is to be redacted, and code is made of text")
-    notes = Notes()
+    anchor = value[0] if type(value) is tuple and value else value
+    known = _too_large.get(id(anchor))
+    if known is not None and known[0]() is anchor:
+        return known[1]
+    # Each takes two bytes at least.
+    notes = Notes(budget=BundleBudget(_LARGEST_OBJECT // 2, share=0.2))
     data, reason = pickled({"format": FORMAT, "object": value}, describe, notes)
     if data is None or notes.reasons:
         why = notes.stopped or notes.reason() or f"it could not be pickled: {reason}"
-        return Bundle("refused", why)
+        refused = Bundle("refused", why)
+        if notes.stopped is not None:
+            with suppress(TypeError):  # not all can be referred to weakly
+                _too_large[id(anchor)] = weakref.ref(anchor), refused
+        return refused
     data, redacted = redacted_pickle(data, redactor, notes)
     if redacted:
         return Bundle("refused", f"{redacted} strings of it were redacted")
@@ -261,20 +275,20 @@ def with_state(
     Each is a pickle of its own beside that of the frame.  None if there is nothing to keep.  A
     value that can't be pickled as a whole is left out: a replay that misses it says so.
     """
-    state, settings, begun = list[Json](), list[Json](), time.monotonic()
+    state, settings, begun, budget = list[Json](), list[Json](), time.monotonic(), BundleBudget()
     lines: dict[str, set[tuple[int, int]]] = {}
     # Owners come before what they hold: a replay may have to put them in place.
     for member in sorted({one[:3]: one for one in members}.values(), key=Member.depth):
         if time.monotonic() - begun > LONGEST:
             break
         if member.is_setting or is_variable(member):
-            settings += _setting(member, describe, redactor)
+            settings += _setting(member, describe, redactor, budget)
         elif (content := _filled(member.value)) is not None:
             if member.is_of_program or not member.path:
-                state += _value(member, content, describe, redactor, lines)
+                state += _value(member, content, describe, redactor, lines, budget)
         elif member.is_of_program and not _is_definition(member.value):
             kind = _type_name(member.value)
-            state += _value(member, member.value, describe, redactor, lines, kind)
+            state += _value(member, member.value, describe, redactor, lines, budget, kind)
     if not (state or settings) or bundle.tensors is None:
         return None
     document = parse_json(bundle.tensors)
@@ -284,12 +298,14 @@ def with_state(
     return replace(bundle, tensors=canonical_json(document))
 
 
-def _setting(member: Member, describe: Describe, redactor: Redactor | None) -> list[Json]:
+def _setting(
+    member: Member, describe: Describe, redactor: Redactor | None, budget: BundleBudget
+) -> list[Json]:
     """Return a setting as a patch; [] for a secret."""
-    notes = Notes()
+    notes = Notes(budget=budget)
     # Under its name, which may say that it is secret.
     named, _ = pickled({member.name: member.value}, describe, notes)
-    data, _ = pickled(member.value, describe, Notes())
+    data, _ = pickled(member.value, describe, Notes(budget=budget))
     if named is None or data is None or redacted_pickle(named, redactor, notes)[1]:
         return []
     return [_patch(member.module, member.path, member.name, data)]
@@ -311,19 +327,20 @@ def _value(
     describe: Describe,
     redactor: Redactor | None,
     lines: dict[str, set[tuple[int, int]]],
+    budget: BundleBudget,
     kind: str = "",
 ) -> list[Json]:
     """Return the content of a container, or an object of some `kind`; [] for one that can't be kept
     as a whole.  The places of its code are added to `lines`.
     """
-    notes = Notes()
+    notes = Notes(budget=budget)
     # Under its name, which may say that it is secret.
     data, _ = pickled({member.name: value}, describe, notes)
     if data is None or notes.reasons or (kind and len(data) > _LARGEST_VALUE):
         return []
     if redacted_pickle(data, redactor, notes)[1]:
         return []
-    notes = Notes()
+    notes = Notes(budget=budget)
     data, _ = pickled(value, describe, notes)
     if data is None:
         return []
@@ -440,7 +457,7 @@ def _without_culprits(
     """
 
     def kept(name: str, value: Any) -> Any:
-        data, reason = pickled(value, describe, Notes())
+        data, reason = pickled(value, describe, Notes(budget=notes.budget))
         return value if data is not None else notes.missing(name, f"it can't be pickled ({reason})")
 
     function: FunctionType = content["function"]

@@ -38,7 +38,10 @@ class _Lives:
         if found is None:
             self._forget()
             weak: Any = reductions.StorageWeakRef
-            found = self._known[storage[0]] = weak(tensor.untyped_storage()), next(self._numbers)
+            found = self._known[storage[0]] = (
+                weak(torch.Tensor.untyped_storage(tensor)),
+                next(self._numbers),
+            )
         return found[1]
 
     def _forget(self) -> None:

@@ -6,18 +6,44 @@ Lives here: the collection.  Not here: the pickler that fills it (`pickler`), an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 
 from torch._ops import OpOverload
 
+from torchreel.errors import UnsupportedError
 from torchreel.formats import namespaces
 from torchreel.formats.frames.parts import Opaque
 from torchreel.recorder.frames import places
 from torchreel.store.documents.jsontypes import Json
 
 MOST_REASONS = 20
+LONGEST = 2.0
+"""Seconds for all pickles of a bundle."""
+MOST_OBJECTS = 1_000_000
+"""Objects of all pickles of a bundle, numbers and strings among them: each takes two bytes at
+least, and half a microsecond."""
+
+
+class BundleBudget:
+    """The time and the objects that a bundle may take, over all pickles that are tried for it."""
+
+    def __init__(self, objects: int = MOST_OBJECTS, *, share: float = 1) -> None:
+        self._left, self._seconds = objects, LONGEST * share
+        self._ends = time.monotonic() + self._seconds
+
+    def check(self, notes: Notes, objects: int = 1) -> None:
+        """Take so many objects off; where nothing is left, note it and raise UnsupportedError."""
+        self._left -= objects
+        if self._left < 0:
+            notes.stopped = "it has too many objects"
+        elif time.monotonic() > self._ends:
+            notes.stopped = f"it took longer than {self._seconds:g} s"
+        else:
+            return
+        raise UnsupportedError(notes.stopped)
 
 
 @dataclass
@@ -26,6 +52,7 @@ class Notes:
 
     tensors: list[Json] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    budget: BundleBudget = field(default_factory=BundleBudget)
     stopped: str | None = None
     most_items: int | None = None
     """Items of a container; one with more is left out, and named."""

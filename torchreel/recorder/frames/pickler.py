@@ -10,9 +10,8 @@ from __future__ import annotations
 import io
 import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from io import IOBase
@@ -38,8 +37,12 @@ from torchreel.recorder.frames import cells, classes, lives, places, secrets
 from torchreel.recorder.frames.notes import Notes
 from torchreel.recorder.frames.patches import home_of
 from torchreel.recorder.frames.reduce_values import (
+    answers_itself,
+    container_members_of,
+    enum_member_of,
     has_own_state,
     is_made_anew,
+    makes_itself,
     members_of,
     past_overrides,
     picks_its_state,
@@ -54,16 +57,19 @@ from torchreel.torch_compat.operators import dispatcher
 
 LARGEST = 4 << 20
 """Bytes: a hundred times what a frame with a large model takes."""
-LONGEST = 2.0
-"""Seconds: looked at with every object, so that neither size nor time gets out of hand."""
 
 _PROTOCOL = 3
 """The last one without frames: a string in it can be replaced by a shorter one."""
 _PLAIN = frozenset({bool, int, float, str, bytes, list, tuple, dict, set, type(None), CodeType})
 _DEEPEST = 10_000
 """Levels of calls in C, while something is pickled: each takes some 330 bytes of the stack."""
-_LOCK = type(threading.Lock())
-_STATE = ("__getstate__", "__reduce__", "__reduce_ex__")
+_TABLES = (dict, list, set)
+_LARGE_TABLE = 256
+"""Items of a table of torch's own that is taken by its place, as a replay has it too."""
+_OFTEN = 256
+"""Objects between two looks at the budget: most are plain data, as cheap as the look."""
+_MOST_FLOATS = 1_000
+"""A longer list or tuple of nothing but floats is data: weights as `Tensor.tolist` gives them."""
 _LONGEST_BYTES = 4096
 """A longer object of bytes that is no code is data: an image, a file, a pickle."""
 _LONGEST_NAME = 100
@@ -72,7 +78,7 @@ _LONGEST_NAME = 100
 Describe = Callable[[object], "Json | None"]
 """The description of a tensor, array or generator; None for anything else."""
 
-_Persistent = int | str | tuple[str, int] | tuple[str, str, int]
+_Persistent = int | str | tuple[str, int] | tuple[str, str, int] | tuple[str, str, str]
 """Names, in a pickle, of what is not in it."""
 
 
@@ -86,6 +92,10 @@ class NamedOperators:
 
 class FakeKernels:
     """Stands for the fake kernels in Python of the operators that were noted before it."""
+
+
+class Polyfills:
+    """Stands for the polyfills of the program of what the functions before it name."""
 
 
 class _Sink(io.BytesIO):
@@ -113,7 +123,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._globals: dict[int, tuple[str, str, int]] = {}
         self._of_code: set[bytes] = set()
         self._cells = cells.Cells()
-        self._deadline = time.monotonic() + LONGEST
+        self._answers_itself: dict[type, bool] = {}
+        self._count = 0
+        self._tables: dict[int, tuple[str, str]] | None = None
 
     def persistent_id(self, obj: object) -> _Persistent | None:
         """Return a persistent id; None for an object that is pickled itself.
@@ -123,17 +135,25 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
         Dynamo looks constants up by their identity: a key that was a constant has to be one again.
         """
+        self._count += 1
+        if not self._count % _OFTEN:
+            self._notes.budget.check(self._notes, _OFTEN)
         if type(obj) is str:
             return obj if _is_kept_once(obj) else None
         if self._notes.most_items is not None and (count := _items(obj)) > self._notes.most_items:
             self._notes.missing(type(obj).__qualname__, f"{count} items are data")
             return "items", count
         if type(obj) in _PLAIN:
+            if type(obj) in _TABLES and (place := self._table_of_torch(obj)) is not None:  # type: ignore[arg-type]
+                return "member", *place
             if type(obj) is dict:
                 self._look(obj.items())
                 return self._globals.get(id(obj))
             if type(obj) is CodeType:
                 self._of_code |= {obj.co_code, obj.co_linetable, obj.co_exceptiontable}
+            if type(obj) in (list, tuple) and len(obj) > _MOST_FLOATS and _is_of_floats(obj):  # type: ignore[arg-type]
+                self._notes.missing(type(obj).__name__, f"{len(obj)} floats are data")  # type: ignore[arg-type]
+                return "items", len(obj)  # type: ignore[arg-type]
             if type(obj) is bytes and len(obj) > _LONGEST_BYTES and obj not in self._of_code:
                 self._notes.missing("bytes", f"{len(obj)} bytes are data")
                 return "bytes", len(obj)
@@ -141,9 +161,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         kind: Any = type(obj)
         if issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
             self._look(zip(kind._fields, tuple.__iter__(obj), strict=False))  # type: ignore[arg-type]
-        if time.monotonic() > self._deadline:
-            self._notes.stopped = f"it took longer than {LONGEST:g} s"
-            raise UnsupportedError(self._notes.stopped)
+        self._notes.budget.check(self._notes)
         number = self._numbers.get(id(obj))
         if number is None:
             description = self._describe(obj)
@@ -159,6 +177,14 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 description = {**description, "token": lives.token(obj)}
             self._notes.tensors.append(description)
         return number
+
+    def _table_of_torch(self, table: Sized) -> tuple[str, str] | None:
+        """Return the place of a large table that torch has in a module: its lowerings, say."""
+        if len(table) < _LARGE_TABLE:
+            return None
+        if self._tables is None:
+            self._tables = places.tables_of_torch(_TABLES, _LARGE_TABLE)
+        return self._tables.get(id(table))
 
     def _with_base(self, obj: Any, description: Json) -> Json:
         """Add to the description of a view the number of its base, and how it was made."""
@@ -209,6 +235,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return list, (self._operators(),)
         if type(obj) is FakeKernels:
             return dict, (self._fake_kernels(),)
+        if type(obj) is Polyfills:
+            return list, (self._polyfills(),)
         if type(obj) is cells.EmptyCell:
             return cells.made, (obj.token, obj.name)
         if type(obj) is CellType:
@@ -218,7 +246,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if (place := places.of_binding(obj)) is not None:
             self._notes.add_module(place[0])
             return member, place
-        found = super().reducer_override(obj)
+        is_code = issubclass(type(obj), (type, FunctionType))  # which cloudpickle asks all else for
+        found = super().reducer_override(obj) if is_code else NotImplemented
         if found is not NotImplemented and type(obj) is FunctionType:
             if (beneath := places.of_function(obj)) is not None:
                 self._notes.add_module(obj.__module__)
@@ -226,7 +255,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return function_beneath, beneath
             self._look_at_function(obj)
             return with_token(obj, with_marks(obj, without_known_globals(obj, found)))
-        if found is not NotImplemented or issubclass(type(obj), (type, FunctionType)):
+        if is_code:
             if found is NotImplemented:
                 self._notes.add_module(getattr(obj, "__module__", None))
                 self._add_owner(obj)
@@ -236,7 +265,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if type(obj) is ModuleType:
             self._notes.add_module(obj.__name__)
             self._add_owner(obj)
-        with fail_open("bundle", quiet=True) as attempt:
+        if self._is_to_be_read(type(obj)):
+            return self._read(obj)
+        with fail_open("bundle", quiet=True, runs_program=True) as attempt:
             if (name := places.own_name(obj)) is not None:
                 self._notes.add_module(obj.__module__)
                 return name
@@ -250,8 +281,6 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return with_token(obj, parts)
             if picks_its_state(obj) and (parts := plain_members_of(obj)) is not None:
                 return with_token(obj, parts)
-            if _holds_a_taken_lock(obj):
-                raise UnsupportedError("its methods may wait for a lock that is taken")
             reduce = self.dispatch_table.get(type(obj))
             with classes.leaving_no_slot_names(type(obj)):
                 found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
@@ -284,6 +313,36 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return with_token(obj, parts)
         kind = attempt.kind.__name__ if attempt.kind else ""
         return self._left_out(obj, f"it can't be pickled ({kind})")
+
+    def _is_to_be_read(self, cls: type) -> bool:
+        """Return True for a class whose objects are read past it: it runs code when asked."""
+        known = self._answers_itself.get(cls)
+        if known is None:
+            known = self._answers_itself[cls] = answers_itself(cls)
+        return known
+
+    def _read(self, obj: object) -> Any:
+        """Return the reduce value of an object by its members; nothing of its class is called.
+
+        One that says how it is made again may be one of a kind, which code knows by identity.
+        """
+        parts: Any = None
+        with fail_open("bundle", quiet=True, runs_program=True):
+            if (parts := taken_apart(obj)) is not None or (parts := members_of(obj)) is not None:
+                return with_token(obj, parts)
+            if (place := self._place_of(obj)) is not None:
+                self._notes.add_module(place[0])
+                return member, place
+            ways = (enum_member_of, plain_members_of, container_members_of)
+            parts = next((found for way in ways if (found := way(obj)) is not None), None)
+        if parts is not None:
+            return with_token(obj, parts)
+        return self._left_out(obj, "only code of its own could say what it is made of")
+
+    def _place_of(self, obj: object) -> tuple[str, str] | None:
+        if not makes_itself(type(obj)):
+            return None
+        return places.in_modules(obj, {*self._modules(), home_of(type(obj))})
 
     def _left_out(self, obj: object, why: str) -> Any:
         """Return the reduce value of what stands for an object that is left out, and note it."""
@@ -343,6 +402,19 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                     found.append((name, kernel))
         return found
 
+    def _polyfills(self) -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = []
+        with fail_open("polyfills of a bundle", quiet=True):
+            from torchreel.torch_compat.dynamo import polyfills
+
+            found = [
+                tuple(one)
+                for one in polyfills()
+                if getattr(one.original, "__name__", "") in self._notes.names
+                and not places.is_known_anywhere(one.traced)
+            ]
+        return found
+
     def _attributes(self) -> list[tuple[int, dict[str, Any]]]:
         """Return attributes (marks for Dynamo), gradients and classes of the tensors, by number.
 
@@ -355,12 +427,12 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if isinstance(description, Mapping) and description.get("k") == "fake":
                 continue  # it would bring its mode
             carried = dict(getattr(tensor, "__dict__", None) or {})
-            is_leaf = number < first and getattr(tensor, "is_leaf", False)
+            is_leaf = number < first and _tensors_own(tensor, "is_leaf")
             if is_leaf and (of_grad := grad_dtype_of(tensor)) is not None:
                 carried["grad_dtype"] = of_grad[0]  # before the gradient, which it allows
-            if is_leaf and tensor.grad is not None:  # type: ignore[attr-defined]
-                carried["grad"] = tensor.grad  # type: ignore[attr-defined]
-                self.persistent_id(carried["grad"])
+            if is_leaf and (grad := _tensors_own(tensor, "grad")) is not None:
+                carried["grad"] = grad
+                self.persistent_id(grad)
             if _is_plain(description) and _has_class(tensor):
                 carried["__class__"] = type(tensor)
             if carried:
@@ -382,6 +454,18 @@ def _has_class(tensor: object) -> bool:
     return kind not in (torch.Tensor, torch.nn.Parameter) and not is_private
 
 
+def _tensors_own(tensor: object, name: str) -> Any:
+    """Return an attribute as torch has it, past a property of the tensor's class; None if none."""
+    if not issubclass(type(tensor), torch.Tensor):
+        return None
+    with torch._C.DisableTorchFunctionSubclass():
+        return getattr(torch.Tensor, name).__get__(tensor)
+
+
+def _is_of_floats(items: Iterable[object]) -> bool:
+    return all(type(item) is float for item in items)
+
+
 def _bytes_in(reduced: Any) -> int:
     """Return how many bytes of data a reduce value hands to a function, or to `__setstate__`."""
     if type(reduced) is not tuple:
@@ -390,24 +474,12 @@ def _bytes_in(reduced: Any) -> int:
     return sum(len(one) for one in handed if type(one) in (bytes, bytearray))
 
 
-def _holds_a_taken_lock(obj: object) -> bool:
-    """Return True if a lock among the members is taken.
-
-    A `__getstate__` that waits for it may wait for ever: the thread that compiles may have it.
-    """
-    mro = type(obj).__mro__
-    if not any(type(vars(kind).get(name)) is FunctionType for kind in mro for name in _STATE):
-        return False
-    members = list(getattr(obj, "__dict__", {}).values())
-    return any(type(value) is _LOCK and value.locked() for value in members)
-
-
 def _is_kept_once(text: str) -> bool:
     return len(text) <= _LONGEST_NAME and text.isidentifier() and text is sys.intern(text)
 
 
 @contextmanager
-def _bounded_depth() -> Iterator[None]:
+def _bounded_depth(notes: Notes) -> Iterator[None]:
     """Bound the depth of what is pickled, where the program has raised Python's limit.
 
     pickle goes down in C: 25,000 levels are more than a stack of 8 MB holds, and end the process.
@@ -416,11 +488,22 @@ def _bounded_depth() -> Iterator[None]:
     if limit <= _DEEPEST:
         yield
         return
+    # The limit is that of all threads: lowered, it would end another that is deep in calls.
+    if any(not one.name.startswith(_OWN_THREADS) for one in _others()):
+        notes.stopped = "the program raised Python's recursion limit, and has other threads"
+        raise UnsupportedError(notes.stopped)
     sys.setrecursionlimit(_DEEPEST)
     try:
         yield
     finally:
         sys.setrecursionlimit(limit)
+
+
+_OWN_THREADS = "torchreel"
+
+
+def _others() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one is not threading.current_thread()]
 
 
 def _items(obj: object) -> int:
@@ -434,7 +517,7 @@ def _items(obj: object) -> int:
 def pickled(content: object, describe: Describe, notes: Notes) -> tuple[bytes | None, str]:
     """Return the pickle and '', or None and the type of the exception."""
     sink = _Sink(notes)
-    with fail_open("bundle", quiet=True) as attempt, _bounded_depth():
+    with fail_open("bundle", quiet=True, runs_program=True) as attempt, _bounded_depth(notes):
         Pickler(sink, describe, notes).dump(content)
         return sink.getvalue(), ""
     return None, attempt.kind.__name__ if attempt.kind is not None else ""

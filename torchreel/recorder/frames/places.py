@@ -22,6 +22,21 @@ KNOWN_ANYWHERE = frozenset(
 """Top-level modules that a replay has anyway, of a version that the recording knows."""
 
 
+def tables_of_torch(kinds: tuple[type, ...], least: int) -> dict[int, tuple[str, str]]:
+    """Return the places of the containers in torch's modules that have so many items, by id."""
+    return {
+        id(held): (module, name)
+        for module in [name for name in sys.modules if name.partition(".")[0] == "torch"]
+        for name, held in list(_members(sys.modules[module]).items())
+        if type(held) in kinds and len(held) >= least
+    }
+
+
+def is_known_anywhere(function: Any) -> bool:
+    """Return True for a function of torch or Python, which a replay has anyway."""
+    return str(getattr(function, "__module__", "")).partition(".")[0] in KNOWN_ANYWHERE
+
+
 def of_function(function: FunctionType) -> tuple[str, tuple[str, ...], int] | None:
     """Return the place of a function beneath the member that has its name; None where it has none.
 
@@ -156,7 +171,10 @@ def own_name(obj: object) -> str | None:
 
     A Triton kernel stands in the place of its function, and holds locks.
     """
-    own = getattr(obj, "__dict__", None)
+    try:
+        own = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None
     if type(own) is not dict:
         return None
     module, name = own.get("__module__"), own.get("__qualname__")

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import collections
 import copyreg
+import functools
 import sys
 from collections.abc import Iterator
 from enum import Enum
-from types import CodeType, FunctionType, MemberDescriptorType
+from types import (
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+)
 from typing import Any
 
 import torch
 
 from torchreel.formats.frames.parts import (
     bare,
+    bare_container,
     bare_tuple,
     fill,
+    fill_plain,
     made,
     set_marked,
     set_members,
@@ -83,7 +90,7 @@ def without_new(obj: object, reduced: Any) -> Any:
 
     FSDP's `__new__` makes an instance of the class before sharding, and initialises it.
     """
-    if not isinstance(obj, torch.nn.Module) or type(obj).__new__ is object.__new__:
+    if not issubclass(type(obj), torch.nn.Module) or type(obj).__new__ is object.__new__:
         return reduced
     if type(reduced) is not tuple or reduced[0] is not copyreg.__newobj__:  # type: ignore[attr-defined]
         return reduced
@@ -133,7 +140,7 @@ def has_own_state(obj: object) -> bool:
     """
     if optimizers.is_optimizer(obj) or _is_uninitialised(obj):
         return True
-    if isinstance(obj, torch.nn.Module) and any(map(_slots_of, type(obj).__mro__)):
+    if issubclass(type(obj), torch.nn.Module) and any(map(_slots_of, type(obj).__mro__)):
         return True  # a module's `__setstate__` knows nothing of slots
     return any(_is_own(obj, name) for name in _STATES)
 
@@ -148,10 +155,53 @@ def picks_its_state(obj: object) -> bool:
 
 def _is_own(obj: object, name: str) -> bool:
     """Return True for a method of the program or a library of its."""
-    method = getattr(type(obj), name, None)
+    method, _ = _definition(type(obj), name)
     if type(method) is not FunctionType:
         return False
     return str(method.__module__).partition(".")[0] not in places.KNOWN_ANYWHERE
+
+
+def _definition(cls: type, name: str) -> tuple[object, type]:
+    """Return what a class has under a name, and the base that has it; nothing is asked for it."""
+    for base in type.__getattribute__(cls, "__mro__"):
+        members = type.__getattribute__(base, "__dict__")
+        if name in members:
+            return members[name], base
+    return None, object
+
+
+_HOW = (*_STATES, "__getnewargs__", "__getnewargs_ex__")
+_ASKED = ("__getattribute__", "__getattr__", "__class__")
+"""Methods that pickle calls of an object, and by which it asks one for its attributes."""
+_HARMLESS = places.KNOWN_ANYWHERE | {"numpy", "sympy", "mpmath", "networkx"}
+"""Packages whose objects may say themselves how they are pickled: torch, and what it depends on."""
+# An extension type's own say, in C, waits for nothing of the program's.
+_OF_PYTHON = (FunctionType, property, classmethod, staticmethod, functools.partialmethod)
+
+
+def answers_itself(cls: type) -> bool:
+    """Return True if to pickle objects of a class runs code of the program or a library of its.
+
+    That may wait for a lock which the thread that compiles has, raise what nothing here may
+    swallow, take long, or keep the object for ever, as one does that hands out references.
+    """
+    iterated = ("items", "__iter__") if issubclass(cls, _CONTAINERS) else ()
+    asked = (*_HOW, *_ASKED, *iterated)
+    return any(_is_of_program(*_definition(cls, name)) for name in asked)
+
+
+def makes_itself(cls: type) -> bool:
+    """Return True if a class of the program's says how its objects are made again."""
+    return any(_is_of_program(*_definition(cls, name)) for name in _STATES[1:])
+
+
+def _is_of_program(found: object, base: type) -> bool:
+    if found is None or type(found) not in _OF_PYTHON:
+        return False
+    home = type.__getattribute__(base, "__dict__").get("__module__")
+    if type(found) is FunctionType:  # which Python may have put into a class: a named tuple
+        home = found.__module__
+    return str(home).partition(".")[0] not in _HARMLESS
 
 
 def members_of(obj: object) -> tuple[Any, ...] | None:
@@ -161,15 +211,15 @@ def members_of(obj: object) -> tuple[Any, ...] | None:
     because its class is made at run time, which a bundle can hold.
     """
     is_optimizer = optimizers.is_optimizer(obj)
-    if not isinstance(obj, torch.nn.Module) and not is_optimizer:
+    if not issubclass(type(obj), torch.nn.Module) and not is_optimizer:
         return None
     wrapped = optimizers.wrapped_steps(type(obj)) if is_optimizer else []
     if wrapped:
-        return bare, (type(obj),), (dict(vars(obj)), wrapped), None, None, set_optimizer
+        return bare, (type(obj),), (_members(obj), wrapped), None, None, set_optimizer
     slots = dict(_held(obj, [name for base in type(obj).__mro__ for name in _slots_of(base)]))
     if slots:
-        return bare, (type(obj),), (dict(vars(obj)), slots), None, None, set_plain
-    return bare, (type(obj),), dict(vars(obj)), None, None, set_members
+        return bare, (type(obj),), (_members(obj), slots), None, None, set_plain
+    return bare, (type(obj),), _members(obj), None, None, set_members
 
 
 def plain_members_of(obj: object) -> tuple[Any, ...] | None:
@@ -187,11 +237,42 @@ def plain_members_of(obj: object) -> tuple[Any, ...] | None:
     is_python = all(base.__flags__ & _HEAP_TYPE and "__module__" in vars(base) for base in own)
     if not is_python or cls.__basicsize__ > room:
         return None
-    members = dict(_held(obj, ["__dict__"])).get("__dict__", {})
     made_of: tuple[Any, ...] = bare, (cls,)
-    if isinstance(obj, tuple):
-        made_of = bare_tuple, (cls, tuple(tuple.__iter__(obj)))
-    return *made_of, (dict(members), dict(_held(obj, slots))), None, None, set_plain
+    if issubclass(cls, tuple):
+        made_of = bare_tuple, (cls, tuple(tuple.__iter__(obj)))  # type: ignore[arg-type]
+    return *made_of, (_members(obj), dict(_held(obj, slots))), None, None, set_plain
+
+
+def enum_member_of(obj: object) -> tuple[Any, ...] | None:
+    """Return a reduce value that takes a member of an enumeration by its name; else None."""
+    cls = type(obj)
+    name = object.__getattribute__(obj, "_name_") if issubclass(cls, Enum) else None
+    return None if name is None else (getattr, (cls, name))
+
+
+def container_members_of(obj: object) -> tuple[Any, ...] | None:
+    """Return the same for an object of the program's that is a list, a dict or a deque.
+
+    It is read and filled by the methods of the built-in class, not by its own.
+    """
+    cls = type(obj)
+    base = next((one for one in _CONTAINERS if issubclass(cls, one)), None)
+    if base is None:
+        return None
+    slots = [name for one in cls.__mro__ for name in _slots_of(one)]
+    state = (_members(obj), dict(_held(obj, slots)))
+    items: list[Any] | None = None
+    pairs: list[Any] | None = None
+    if issubclass(base, dict):
+        pairs = list(base.items(obj))
+    else:
+        items = list(base.__iter__(obj))
+    limit = base.maxlen.__get__(obj) if base is collections.deque else None
+    return bare_container, (cls, base, limit), (state, items, pairs), None, None, fill_plain
+
+
+def _members(obj: object) -> dict[str, Any]:
+    return dict(dict(_held(obj, ["__dict__"])).get("__dict__", {}))
 
 
 def is_made_anew(obj: object, reduced: Any) -> bool:
@@ -207,6 +288,7 @@ def is_made_anew(obj: object, reduced: Any) -> bool:
     return cls.__new__ is object.__new__ or issubclass(cls, tuple)
 
 
+_CONTAINERS: tuple[Any, ...] = (collections.OrderedDict, dict, list, collections.deque)
 _HEAP_TYPE = 1 << 9
 """Of a class's flags: made at run time, not a static one of C (`Py_TPFLAGS_HEAPTYPE`)."""
 _POINTER = 8

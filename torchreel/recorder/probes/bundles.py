@@ -157,9 +157,12 @@ def with_objects(
     if recorder.options.settings.frames == "none":
         return doc
     with fail_open("objects of the program"):
-        from torchreel.torch_compat import dynamo
+        from torchreel.formats.graphs.operators import operators_of
+        from torchreel.torch_compat import dynamo, inductor_tables
 
         found = {**dynamo.objects_of_compile(backend), **_classes(doc), **(more or {})}
+        operators = {name.removeprefix("op:") for name in operators_of([doc.graph])}
+        found = {k: held for k, held in found.items() if inductor_tables.is_for(k, operators)}
         if not found:
             return doc
         # With cloudpickle, which most programs never need.
@@ -246,6 +249,7 @@ def _make(recorder: Recorder, call: Call, *, whole: bool) -> Bundle:
     from torchreel.recorder.frames.bundles import Frame, make
     from torchreel.torch_compat.dynamo import (
         objects_of_config,
+        own_function_modes,
         resume_metadata,
         traced_module,
     )
@@ -257,7 +261,11 @@ def _make(recorder: Recorder, call: Call, *, whole: bool) -> Bundle:
     )
     document = _call(call, frame).to_json()  # looks at the function modes, which are off below
     known = {"resume": resume_metadata(frame.code), "traced": traced_module(frame.code)}
-    deciding = {"guard_filter": _guard_filter(call), "config": objects_of_config() or None}
+    deciding = {
+        "guard_filter": _guard_filter(call),
+        "config": objects_of_config() or None,
+        "modes": own_function_modes() or None,
+    }
     more = {name: value for name, value in deciding.items() if value is not None}
     redactor = recorder.event_log.redactor
     with torch._C.DisableTorchFunction():

@@ -8,6 +8,7 @@ the finished graphs (`aot`, `export`).
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchreel.events.proxies import ProxyNode, ProxyTrace, ProxyTraced, SymbolicNode
@@ -44,7 +45,7 @@ def _tracing(recorder: Recorder, call: Call) -> Visit:
         ProxyTrace(
             tracing_mode=tracer.tracing_mode,
             pre_dispatch=tracer.pre_dispatch,
-            decompositions=len(tracer.decomposition_table or ()),
+            decompositions=_decompositions(tracer.decomposition_table or {}),
             subgraph=tracer.is_hop_subgraph_tracer(),
             arguments=describe.result(arguments),
         ),
@@ -53,6 +54,16 @@ def _tracing(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
     _traced(recorder, outcome.result, outcome.error)
     here.cause = outer
+
+
+def _decompositions(table: Mapping[object, object]) -> int:
+    """Return how many decompositions a table has without the program's own.
+
+    A replay may be without those: where they decide something, that is seen.
+    """
+    from torchreel.torch_compat.inductor_tables import own_decompositions
+
+    return len(table) - sum(operator in table for operator in own_decompositions())
 
 
 def _traced(recorder: Recorder, result: Any, error: BaseException | None) -> None:

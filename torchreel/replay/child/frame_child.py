@@ -218,6 +218,7 @@ def _trace(
     outcome: FrameOutcome,
     report: FrameReport,
 ) -> None:
+    from torchreel.formats.frames.parts import Opaque
     from torchreel.formats.operators import stand_ins
     from torchreel.replay import dynamo_names
     from torchreel.replay.accuracy.results import run_backward_as
@@ -239,6 +240,8 @@ def _trace(
         raise UnsupportedError(
             "a function of the program's chose among the guards, and is not in the bundle"
         )
+    if call.modes and (not frame.modes or Opaque in map(type, frame.modes)):
+        raise UnsupportedError(f"torch function modes were active that were not kept: {call.modes}")
     function = frames.function(frame, step.compile_id)
     backend = frames.backend(call, request.imports)
     if isinstance(backend, Substitute):

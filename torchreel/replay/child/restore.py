@@ -44,6 +44,7 @@ from torchreel.torch_compat import (
     fake_tensors,
     fx,
     inductor,
+    inductor_tables,
     shapes,
 )
 from torchreel.torch_compat.counters import (
@@ -303,6 +304,21 @@ def _settings(doc: CheckpointDoc) -> dict[str, bool]:
 
 
 @contextlib.contextmanager
+def _own_tables(doc: CheckpointDoc, *, trust: bool) -> Iterator[list[str]]:
+    """Add to Inductor's tables what the program had added; yields what was left out."""
+    loaders = objects.kept(doc, trust=trust)
+    known = doc.extra.get(objects.KEY)
+    left = [
+        f"{name} (code of the program's own: add --trust if you trust who made the store)"
+        for name in (known if isinstance(known, Mapping) else ())
+        if name.startswith(inductor_tables.PREFIX) and name not in loaders
+    ]
+    stand_in_for(doc)  # an entry may be for an operator that is not here
+    with inductor_tables.imposed(loaders) as more:
+        yield left + more
+
+
+@contextlib.contextmanager
 def imposed(doc: CheckpointDoc, *, trust: bool = False, attempt: int = 0) -> Iterator[list[str]]:
     """Impose the checkpoint's config, ambient state and counters; caches are off.
 
@@ -312,6 +328,7 @@ def imposed(doc: CheckpointDoc, *, trust: bool = False, attempt: int = 0) -> Ite
         left = stack.enter_context(
             config.patched(doc.config, trust=trust, objects=objects.kept(doc, trust=trust))
         )
+        left += stack.enter_context(_own_tables(doc, trust=trust))
         stack.enter_context(configs.caches_off())
         stack.enter_context(ambient.imposed(doc.ambient))
         stack.enter_context(dynamo.compile_context(doc.extra.get("compile_id"), attempt))

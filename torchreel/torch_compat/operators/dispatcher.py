@@ -157,10 +157,11 @@ def new_dynamic_size() -> object:
 
 def operator_path(value: Any) -> str | None:
     """Return the path of an operator below `torch.ops`; None for anything else."""
-    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    # By type: isinstance would ask the program's own objects for their class.
+    if issubclass(type(value), (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return str(value)
-    if isinstance(value, torch._ops._OpNamespace):
-        return value.__name__.removeprefix("torch.ops.")
+    if issubclass(type(value), torch._ops._OpNamespace):
+        return str(value.__name__).removeprefix("torch.ops.")
     return None
 
 

@@ -21,7 +21,7 @@ _again: list[CustomOpDef] = []
 
 def definition(value: object) -> CustomOpDef | None:
     """Return the definition of an operator, given as it or as an overload; None without one."""
-    if isinstance(value, torch._ops.OpOverload):
+    if type(value) is torch._ops.OpOverload:
         found = OPDEFS.get(value._schema.name)
         return found if found is not None and found._opoverload is value else None
     return value if type(value) is CustomOpDef else None

@@ -29,7 +29,7 @@ from torchreel.errors import (
     UnsupportedError,
     UntrustedError,
 )
-from torchreel.formats.frames.parts import Opaque
+from torchreel.formats.frames.parts import Opaque, member
 from torchreel.recorder.frames.bundles import FORMAT, GENERATED
 from torchreel.recorder.frames.patches import Patch, state_of
 from torchreel.replay.child.frames import known_tensors, modules, patches, sets
@@ -67,6 +67,8 @@ class LoadedFrame:
     """Members of modules and classes that the program had changed."""
     config: Mapping[str, Callable[[], object]] = field(default_factory=dict)
     """Loaders of the config entries that hold the program's own code, by their names."""
+    modes: tuple[object, ...] = ()
+    """The program's own torch function modes around the call, outermost first."""
     disordered: tuple[int, ...] = ()
     """Numbers of items of its sets that have another order in this process."""
 
@@ -404,10 +406,13 @@ class _Reading:
         """Return the object for a persistent id of the pickle.
 
         An integer is the number of a tensor, a string is itself (interned), three items name the
-        globals of a module, two items stand for that many bytes or items of data.
+        globals of a module (or `member`: a table that torch has there), two items stand for that
+        many bytes or items of data.
         """
         if isinstance(number, str):
             return sys.intern(number)
+        if isinstance(number, tuple) and len(number) == 3 and number[0] == "member":
+            return member(str(number[1]), str(number[2]))
         if isinstance(number, tuple) and len(number) == 3:
             return modules.scope(*number)
         if isinstance(number, tuple) and len(number) == 2:
@@ -472,8 +477,11 @@ def _frame(
     import torch
 
     from torchreel.formats.operators import stand_ins
+    from torchreel.torch_compat import dynamo
 
     stand_ins.give_fake_kernels(content.get("fake_kernels") or {})
+    for found in content.get("polyfills") or ():
+        dynamo.register_polyfill(dynamo.Polyfill(*found))
     with torch._C.DisableTorchFunction():
         for number, carried in content.get("attributes", {}).items():
             for name, value in carried.items():
@@ -492,6 +500,7 @@ def _frame(
         *_called(content), bundle.missing, notes, *known, resumed, levels,
         content.get("guard_filter"), changed,
         {name: partial(_entry, value) for name, value in (content.get("config") or {}).items()},
+        tuple(content.get("modes") or ()),
     )  # fmt: skip
 
 

@@ -26,7 +26,13 @@ from torchreel.replay import dynamo_names
 from torchreel.replay.child.frames import modules
 from torchreel.replay.child.frames.bundles import LoadedFrame
 from torchreel.store.addressing import UNNAMED
-from torchreel.torch_compat import configs, debugging_backends, dynamo, transforms
+from torchreel.torch_compat import (
+    configs,
+    debugging_backends,
+    dynamo,
+    inductor_tables,
+    transforms,
+)
 from torchreel.torch_compat.counters import set_frame_counters
 from torchreel.torch_compat.dynamo import (
     CompileId,
@@ -98,8 +104,6 @@ def unsupported(call: FrameCall) -> str:
     """Return the reason why a call can't be made again; '' if it can."""
     if call.export:
         return "the frame was traced by torch.export, not by torch.compile"
-    if call.modes:
-        return f"torch function modes were active that have no portable form: {call.modes}"
     if call.transforms and not call.levels:
         return f"the frame was called inside of a functorch transform: {call.transforms}"
     return ""
@@ -120,6 +124,7 @@ def imposed(
     """
     with ExitStack() as stack:
         left = stack.enter_context(config.patched(call.config, trust=trust, objects=objects))
+        left += stack.enter_context(inductor_tables.imposed(objects))
         stack.enter_context(configs.caches_off())
         stack.enter_context(ambient.imposed(call.ambient))
         stack.enter_context(ambient.with_functions_off(call.functions_off))
@@ -167,7 +172,8 @@ def _call(function: Callable[..., Any], frame: LoadedFrame) -> object:
     args, kwargs = frame.args, frame.kwargs
     if frame.levels:
         args, kwargs = transforms.all_wrapped((args, dict(kwargs)), frame.levels)
-    return function(*args, **kwargs)
+    with dynamo.with_function_modes(frame.modes):
+        return function(*args, **kwargs)
 
 
 def compiled(
