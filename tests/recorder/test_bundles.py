@@ -497,6 +497,20 @@ class Iterated(list[int]):
         return super().__iter__()
 
 
+class Named(str):
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> object:
+        CALLED.append(f"no attribute {name}")
+        raise AttributeError(name)
+
+
+class Gathered(set[int]):
+    def __reduce__(self) -> str:
+        CALLED.append("reduce of a set")
+        return "never"
+
+
 class Looked(torch.Tensor):
     @property
     def is_leaf(self) -> bool:  # type: ignore[override]
@@ -514,7 +528,8 @@ class Looked(torch.Tensor):
 
 HELD = {
     "spied": Spied(), "stated": Stated(), "lazy": Lazy(), "watched": Watched(), "asked": Asked(),
-    "counted": Counted(a=1), "iterated": Iterated([1, 2]),
+    "counted": Counted(a=1), "iterated": Iterated([1, 2]), "named": Named("four"),
+    "gathered": Gathered([3]),
     "looked": torch.ones(3).as_subclass(Looked), "scale": 2,
 }  # fmt: skip
 
@@ -540,6 +555,8 @@ def test_nothing_of_the_program_is_called_for_a_bundle(record: Record) -> None:
     held: Any = frame.function.__globals__["HELD"]
     assert dict.items(held["counted"]) == {"a": 1}.items()
     assert list.__len__(held["iterated"]) == 2
+    assert (type(held["named"]).__name__, str.__str__(held["named"])) == ("Named", "four")
+    assert set.union(held["gathered"]) == {3}
 
 
 class Cancelled(BaseException):

@@ -107,6 +107,15 @@ class Mode(enum.Enum):
     SIN = 1
     COS = 2
     def __reduce_ex__(self, protocol): return Mode, (self.value,)
+class Text(str):
+    def __getattr__(self, name): raise RuntimeError(name)
+    def __str__(self): return "another"
+class Number(int):
+    def __reduce__(self): raise RuntimeError("not now")
+class Members(set):
+    def __getattr__(self, name): raise KeyError(name)
+    def __iter__(self): raise RuntimeError("not now")
+def valued(x, held): return x * held[3] + len(held)
 class Remembered:
     def __new__(cls, name): return object.__new__(cls)
     def __init__(self, name): self.name, self.k = name, len(name)
@@ -136,6 +145,7 @@ def main():
             ones(3), registry, Attributes(a=1), Lazily(b=2), Last([1, 2], 7), groups, Mode.SIN,
             Remembered("name"))
         torch.compile(Delegating(Inner()), backend="eager")(ones(3))
+        torch.compile(valued, backend="eager")(ones(3), [Text("four"), Number(5), Members([3]), 3])
 """,
     "the order of sets whose table is larger than they need": """
 LEFT = set(range(0, 300, 3))

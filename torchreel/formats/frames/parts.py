@@ -377,6 +377,14 @@ def bare_container(cls: type, base: Any, limit: int | None) -> object:
     return made
 
 
+def bare_value(cls: type, base: Any, value: Any) -> object:
+    """Return a text, a number or a set of a class, past its `__new__` and `__init__`."""
+    made = base.__new__(cls) if base is set else base.__new__(cls, value)
+    if base is set:
+        set.update(made, value)
+    return made
+
+
 def bare_tuple(cls: type[tuple[object, ...]], items: tuple[object, ...]) -> object:
     """Return a tuple of a class with these items, past the `__new__` of the class."""
     return tuple.__new__(cls, items)

@@ -47,6 +47,7 @@ from torchreel.recorder.frames.reduce_values import (
     past_overrides,
     picks_its_state,
     plain_members_of,
+    value_of,
     with_marks,
     with_token,
     without_known_globals,
@@ -333,7 +334,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if (place := self._place_of(obj)) is not None:
                 self._notes.add_module(place[0])
                 return member, place
-            ways = (enum_member_of, plain_members_of, container_members_of)
+            ways = (enum_member_of, plain_members_of, container_members_of, value_of)
             parts = next((found for way in ways if (found := way(obj)) is not None), None)
         if parts is not None:
             return with_token(obj, parts)

@@ -10,7 +10,7 @@ import collections
 import copyreg
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from types import (
     CodeType,
@@ -25,6 +25,7 @@ from torchreel.formats.frames.parts import (
     bare,
     bare_container,
     bare_tuple,
+    bare_value,
     fill,
     fill_plain,
     made,
@@ -269,6 +270,24 @@ def container_members_of(obj: object) -> tuple[Any, ...] | None:
         items = list(base.__iter__(obj))
     limit = base.maxlen.__get__(obj) if base is collections.deque else None
     return bare_container, (cls, base, limit), (state, items, pairs), None, None, fill_plain
+
+
+def value_of(obj: object) -> tuple[Any, ...] | None:
+    """Return the same for an object of the program's that is a text, a number or a set."""
+    cls = type(obj)
+    base = next((one for one in _PLAIN_OF if issubclass(cls, one)), None)
+    if base is None:
+        return None
+    slots = [name for one in cls.__mro__ for name in _slots_of(one)]
+    state = (_members(obj), dict(_held(obj, slots)))
+    return bare_value, (cls, base, _PLAIN_OF[base](obj)), state, None, None, set_plain
+
+
+_PLAIN_OF: dict[Any, Callable[[Any], object]] = {
+    str: str.__str__, int: int.__pos__, float: float.__pos__, complex: complex.__pos__,
+    bytes: lambda value: bytes(memoryview(value)), set: set.union, frozenset: frozenset.union,
+}  # fmt: skip
+"""By built-in type: how an object of a class beneath is read, past the methods of the class."""
 
 
 def _members(obj: object) -> dict[str, Any]:
