@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,3 +30,11 @@ def test_a_module_that_was_not_imported_is_named(capsys: pytest.CaptureFixture[s
 def test_of_another_failure_no_module_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert view.report("run.db#1/0/0", _unverified("ValueError: no")) == 1
     assert "--import" not in capsys.readouterr().err
+
+
+def test_code_of_the_programs_own_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    exported = _unverified("it ended without an error")
+    exported = replace(exported, own_code=("table.lowering:ns.cube.default",))
+    assert view.report("run.db#1/0/0", exported) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "which the script lacks (table.lowering:ns.cube.default): put it at the top" in said

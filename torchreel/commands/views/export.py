@@ -37,6 +37,12 @@ def report(address: str, exported: Exported, *, is_last: bool = True) -> int:
                 f"It imports {missing[1]}, and there torch alone can be imported: add --import "
                 f"{missing[1]} where that belongs to the failure."
             )
+        if exported.own_code:
+            names = visible(", ".join(exported.own_code))
+            streams.say(
+                f"The case has code of the program's own, which the script lacks ({names}): put it "
+                "at the top of the script."
+            )
         if is_last:
             streams.next_command("torchreel", "show", address)
         return 1

@@ -8,7 +8,7 @@ the forms (`scripts`), the check (`check`), the issue (`issue`). Called by `torc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -90,6 +90,8 @@ class Exported:
     """Modules of the user's that the script imports besides torch."""
     test: CheckResult | None = None
     """The result of `test_repro.py`, if it was written and the script holds."""
+    own_code: tuple[str, ...] = ()
+    """Names of passes and entries of tables of the program's own, which no script has."""
 
 
 def export(
@@ -188,7 +190,13 @@ def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) ->
     }
     texts = {name: makers[name]() for name in options.formats}
     files = write_files(options.directory, texts)
-    return Exported(files, script, result, story, shown, runs, used, tested)
+    return Exported(files, script, result, story, shown, runs, used, tested, _own_code(case))
+
+
+def _own_code(case: AnyCase) -> tuple[str, ...]:
+    known = case.checkpoint.extra.get("objects") if isinstance(case, Case) else None
+    names = known if isinstance(known, Mapping) else {}
+    return tuple(name for name in names if not name.startswith(("subclass.", "opaque:")))
 
 
 def _repeated(
