@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import itertools
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -557,6 +559,52 @@ def test_nothing_of_the_program_is_called_for_a_bundle(record: Record) -> None:
     assert list.__len__(held["iterated"]) == 2
     assert (type(held["named"]).__name__, str.__str__(held["named"])) == ("Named", "four")
     assert set.union(held["gathered"]) == {3}
+
+
+def loaded(content: object) -> Any:
+    """Pickle an object and read it again, in this process, where bundles share what has a token."""
+    data, reason = pickler.pickled(content, lambda value: None, notes.Notes())
+    assert data is not None, reason
+    return _unpickled(data, [], "here")
+
+
+def test_a_value_is_not_taken_from_an_earlier_bundle() -> None:
+    """Another may have had its id, and nothing can be written into it."""
+    for number in range(50):
+        assert str.__str__(loaded(Named(f"text {number}"))) == f"text {number}"
+    grown = Gathered([1])
+    assert set.union(loaded(grown)) == {1}
+    grown.add(2)
+    assert set.union(loaded(grown)) == {1, 2}
+
+
+def test_a_constant_of_code_is_no_data() -> None:
+    numbers = ", ".join(f"{number}.5" for number in range(1001))
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec(f"def total(): return sum(({numbers}))", scope)
+    assert loaded(scope["total"])() == scope["total"]()
+
+
+class Dated(datetime.date):
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError(name)
+
+
+class Failing(ValueError):
+    def __reduce__(self) -> str:
+        return "never"
+
+
+class Scalar(numpy.float64):
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError(name)
+
+
+def test_objects_of_c_beneath_a_class_of_the_programs() -> None:
+    date, failure, scalar = loaded([Dated(2026, 11, 29), Failing("a", 2), Scalar(3)])
+    assert (type(date).__name__, date.toordinal()) == ("Dated", Dated(2026, 11, 29).toordinal())
+    assert type(failure).__name__ == "Failing"
+    assert isinstance(scalar, parts.Opaque)  # NumPy ends the process when it is asked for one
 
 
 class Cancelled(BaseException):

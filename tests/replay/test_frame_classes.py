@@ -89,7 +89,7 @@ def main():
         torch.compile(lambda x: torch.add(x, 2), backend="aot_eager")(ones(3))
 """,
     "objects that say themselves how they are pickled": """
-import collections, enum, threading
+import collections, enum, functools, types, threading
 LOCK = threading.Lock()
 class Registry:
     def __init__(self): self.n = 3
@@ -116,6 +116,17 @@ class Members(set):
     def __getattr__(self, name): raise KeyError(name)
     def __iter__(self): raise RuntimeError("not now")
 def valued(x, held): return x * held[3] + len(held)
+class Settings(types.SimpleNamespace):
+    def __getattr__(self, name): raise AttributeError(name)
+class Part(functools.partial):
+    def __getattr__(self, name): raise AttributeError(name)
+class Rights(enum.Flag):
+    R = 1
+    W = 2
+    def __reduce_ex__(self, protocol): raise RuntimeError("not now")
+def set_so(x, settings, part, rights):
+    x = x * settings.k + part(2)
+    return x.sin() if Rights.W in rights else x.cos()
 class Remembered:
     def __new__(cls, name): return object.__new__(cls)
     def __init__(self, name): self.name, self.k = name, len(name)
@@ -146,6 +157,8 @@ def main():
             Remembered("name"))
         torch.compile(Delegating(Inner()), backend="eager")(ones(3))
         torch.compile(valued, backend="eager")(ones(3), [Text("four"), Number(5), Members([3]), 3])
+        torch.compile(set_so, backend="eager")(
+            ones(3), Settings(k=2), Part(max, 1), Rights.R | Rights.W)
 """,
     "the order of sets whose table is larger than they need": """
 LEFT = set(range(0, 300, 3))

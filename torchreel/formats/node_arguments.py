@@ -42,7 +42,7 @@ class StandIn:
 
     def __repr__(self) -> str:
         known = dict(self.data)
-        return known.get("text", f"<{known.get('type')}>")
+        return " ".join(known.get("text", f"<{known.get('type')}>").split())
 
 
 def encode_value(value: object) -> Json:

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from torchreel.errors import TorchreelError
+
 PREFIX = "table."
 """Prefix of the names of entries: `table.lowering:NAMESPACE.NAME.OVERLOAD`."""
 _DECOMPOSITION, _LOWERING = f"{PREFIX}decomposition:", f"{PREFIX}lowering:"
@@ -48,25 +50,52 @@ _once: dict[object, tuple[object, Any]] = {}
 
 
 def _found_once(find: Callable[[], Any], *prefixes: str) -> Any:
-    contents = [hash(tuple(map(id, _table(prefix).values()))) for prefix in prefixes]
+    contents = [_content(prefix) for prefix in prefixes]
     if _PATTERN in prefixes:
-        contents += [sum(map(len, one.patterns.values())) for _, one in _passes()]
+        lists = [known for _, one in _passes() for known in list(one.patterns.values())]
+        contents.append(hash(tuple(id(entry) for known in lists for entry in known)))
     known = _once.get(find)
     if known is None or known[0] != contents:
         known = _once[find] = contents, find()
     return known[1]
 
 
+def _content(prefix: str) -> int:
+    table = _table(prefix)
+    cached = _cached_decompositions() if prefix == _DECOMPOSITION else None
+    return hash((id(cached), *map(id, table.keys()), *map(id, table.values())))
+
+
+def _cached_decompositions() -> Any:
+    """Return the table that Inductor made of all decompositions at its first compile, if it has.
+
+    What is registered later is not in it, and decides nothing.
+    """
+    home: Any = sys.modules.get("torch._inductor.decomposition")
+    made = getattr(home, "fast_random_decomps", None)
+    config: Any = sys.modules.get("torch._inductor.config")
+    if made is None or config.fallback_random or not made.cache_info().currsize:
+        return None
+    return made()
+
+
+def _own_of(prefix: str) -> list[tuple[Any, Any]]:
+    """Return the entries of a table that are the program's own, and that Inductor uses."""
+    own = [(op, entry) for op, entry in list(_table(prefix).items()) if _is_own(entry)]
+    cached = _cached_decompositions() if prefix == _DECOMPOSITION else None
+    return [(op, entry) for op, entry in own if cached is None or cached.get(op) is entry]
+
+
 def _all_own() -> dict[str, object]:
     found: dict[str, object] = {}
     for prefix in (_DECOMPOSITION, _LOWERING):
-        own = [(op, entry) for op, entry in list(_table(prefix).items()) if _is_own(entry)]
-        found |= {f"{prefix}{op}": _taken_apart(entry) for op, entry in own[:MOST]}
+        own = _own_of(prefix)[:MOST]
+        found |= {f"{prefix}{op}": _taken_apart(entry) for op, entry in own}
     return found | dict(islice(_own_patterns(), MOST))
 
 
 def _operators_decomposed() -> list[object]:
-    return [op for op, entry in list(_table(_DECOMPOSITION).items()) if _is_own(entry)]
+    return [op for op, _ in _own_of(_DECOMPOSITION)]
 
 
 def is_for(name: str, operators: Container[str]) -> bool:
@@ -94,7 +123,7 @@ def imposed(objects: Mapping[str, Callable[[], object]]) -> Iterator[list[str]]:
                     stack.enter_context(_entry_added(name, load()))
                 elif name.startswith(_PATTERN):
                     stack.enter_context(_pattern_added(name, load()))
-            except (AttributeError, LookupError, TypeError) as error:
+            except (AttributeError, LookupError, TypeError, TorchreelError) as error:
                 left.append(f"{name} ({error})")
         yield left
 

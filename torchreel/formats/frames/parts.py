@@ -224,6 +224,11 @@ def member(module: str, name: str) -> object:
     return operator.attrgetter(name)(importlib.import_module(module))
 
 
+def item(module: str, name: str, key: str) -> object:
+    """Return what a dict of a module holds under a key."""
+    return member(module, name)[key]  # type: ignore[index]
+
+
 _BENEATH: tuple[tuple[type, str], ...] = (
     (classmethod, "__func__"),
     (staticmethod, "__func__"),
@@ -267,10 +272,11 @@ def fill(
 ) -> None:
     """Fill an object past the methods of its class, with its state, items, and pairs of a dict."""
     state, items, pairs = content
-    if issubclass(type(obj), (list, dict, deque)) and (items is not None or pairs is not None):
+    if issubclass(type(obj), (list, dict, set, deque)) and (items is not None or pairs is not None):
         built_in(obj, "clear")(obj)  # an earlier bundle may have filled it
+    add = built_in(obj, "add" if issubclass(type(obj), set) else "append") if items else None
     for item in items or ():
-        built_in(obj, "append")(obj, item)
+        add(obj, item)  # type: ignore[misc]
     for key, value in pairs or ():
         built_in(obj, "__setitem__")(obj, key, value)
     if state is None:
@@ -378,11 +384,15 @@ def bare_container(cls: type, base: Any, limit: int | None) -> object:
 
 
 def bare_value(cls: type, base: Any, value: Any) -> object:
-    """Return a text, a number or a set of a class, past its `__new__` and `__init__`."""
-    made = base.__new__(cls) if base is set else base.__new__(cls, value)
-    if base is set:
-        set.update(made, value)
-    return made
+    """Return a text, a number or a frozen set of a class, past its `__new__` and `__init__`."""
+    return base.__new__(cls, value)
+
+
+def bare_partial(
+    cls: Any, function: Callable[..., object], args: Sequence[Any], given: Mapping[str, Any]
+) -> object:
+    """Return a `functools.partial` of a class, past the `__new__` and `__init__` of the class."""
+    return functools.partial.__new__(cls, function, *args, **given)
 
 
 def bare_tuple(cls: type[tuple[object, ...]], items: tuple[object, ...]) -> object:

@@ -254,7 +254,7 @@ def make_object(value: object, describe: Describe, redactor: Redactor | None) ->
     if data is None or notes.reasons:
         why = notes.stopped or notes.reason() or f"it could not be pickled: {reason}"
         refused = Bundle("refused", why)
-        if notes.stopped is not None:
+        if notes.stopped is not None and notes.is_too_large:
             with suppress(TypeError):  # not all can be referred to weakly
                 _too_large[id(anchor)] = weakref.ref(anchor), refused
         return refused

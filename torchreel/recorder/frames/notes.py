@@ -21,14 +21,14 @@ from torchreel.store.documents.jsontypes import Json
 
 MOST_REASONS = 20
 LONGEST = 2.0
-"""Seconds for all pickles of a bundle."""
+"""Seconds for a pickle, and for all that share its budget."""
 MOST_OBJECTS = 1_000_000
-"""Objects of all pickles of a bundle, numbers and strings among them: each takes two bytes at
-least, and half a microsecond."""
+"""Objects of a pickle, numbers and strings among them: each takes two bytes at least, and half a
+microsecond."""
 
 
 class BundleBudget:
-    """The time and the objects that a bundle may take, over all pickles that are tried for it."""
+    """The time and the objects that the pickles which share it may take."""
 
     def __init__(self, objects: int = MOST_OBJECTS, *, share: float = 1) -> None:
         self._left, self._seconds = objects, LONGEST * share
@@ -104,6 +104,11 @@ class Notes:
         if f"{what}: {reason}" not in self.reasons:
             self.reasons.append(f"{what}: {reason}")
         return Opaque(what, reason)
+
+    @property
+    def is_too_large(self) -> bool:
+        """Return True if it was stopped for what it is, not for how long it took."""
+        return self.stopped is not None and self.stopped.startswith(("it is", "it has"))
 
     def reason(self) -> str:
         """Return in a line why the bundle is not complete; empty if it is."""

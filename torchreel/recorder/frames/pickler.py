@@ -27,6 +27,7 @@ from torchreel.formats.frames.parts import (
     Opaque,
     function_beneath,
     grad_dtype_of,
+    item,
     made,
     member,
     of_process,
@@ -41,9 +42,13 @@ from torchreel.recorder.frames.reduce_values import (
     container_members_of,
     enum_member_of,
     has_own_state,
+    is_bare,
     is_made_anew,
+    is_plain,
     makes_itself,
     members_of,
+    native_parts_of,
+    partial_of,
     past_overrides,
     picks_its_state,
     plain_members_of,
@@ -123,6 +128,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._held: list[object] = []
         self._globals: dict[int, tuple[str, str, int]] = {}
         self._of_code: set[bytes] = set()
+        self._constants: set[int] = set()
         self._cells = cells.Cells()
         self._answers_itself: dict[type, bool] = {}
         self._count = 0
@@ -152,7 +158,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return self._globals.get(id(obj))
             if type(obj) is CodeType:
                 self._of_code |= {obj.co_code, obj.co_linetable, obj.co_exceptiontable}
-            if type(obj) in (list, tuple) and len(obj) > _MOST_FLOATS and _is_of_floats(obj):  # type: ignore[arg-type]
+                self._constants |= _ids_of_tuples(obj.co_consts)
+            if type(obj) in (list, tuple) and self._is_data(obj):
                 self._notes.missing(type(obj).__name__, f"{len(obj)} floats are data")  # type: ignore[arg-type]
                 return "items", len(obj)  # type: ignore[arg-type]
             if type(obj) is bytes and len(obj) > _LONGEST_BYTES and obj not in self._of_code:
@@ -315,6 +322,12 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         kind = attempt.kind.__name__ if attempt.kind else ""
         return self._left_out(obj, f"it can't be pickled ({kind})")
 
+    def _is_data(self, items: Any) -> bool:
+        """Return True for a long list or tuple of floats that is no constant of code."""
+        if len(items) <= _MOST_FLOATS or id(items) in self._constants:
+            return False
+        return all(type(item) is float for item in items)
+
     def _is_to_be_read(self, cls: type) -> bool:
         """Return True for a class whose objects are read past it: it runs code when asked."""
         known = self._answers_itself.get(cls)
@@ -334,14 +347,24 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if (place := self._place_of(obj)) is not None:
                 self._notes.add_module(place[0])
                 return member, place
-            ways = (enum_member_of, plain_members_of, container_members_of, value_of)
+            if makes_itself(type(obj)) and is_plain(obj):
+                home = home_of(type(obj))
+                if (entry := places.in_tables(obj, home)) is not None:
+                    self._notes.add_module(home)
+                    return item, entry
+            ways = (
+                enum_member_of, partial_of, plain_members_of, container_members_of, value_of,
+                native_parts_of,
+            )  # fmt: skip
             parts = next((found for way in ways if (found := way(obj)) is not None), None)
         if parts is not None:
             return with_token(obj, parts)
         return self._left_out(obj, "only code of its own could say what it is made of")
 
     def _place_of(self, obj: object) -> tuple[str, str] | None:
-        if not makes_itself(type(obj)):
+        if (place := places.own_place(obj)) is not None:
+            return place
+        if not is_plain(obj) or not (makes_itself(type(obj)) or is_bare(obj)):
             return None
         return places.in_modules(obj, {*self._modules(), home_of(type(obj))})
 
@@ -463,8 +486,10 @@ def _tensors_own(tensor: object, name: str) -> Any:
         return getattr(torch.Tensor, name).__get__(tensor)
 
 
-def _is_of_floats(items: Iterable[object]) -> bool:
-    return all(type(item) is float for item in items)
+def _ids_of_tuples(constants: tuple[object, ...]) -> set[int]:
+    """Return the ids of a tuple and of the tuples in it."""
+    inner = [_ids_of_tuples(one) for one in constants if type(one) is tuple]
+    return {id(constants)}.union(*inner)
 
 
 def _bytes_in(reduced: Any) -> int:

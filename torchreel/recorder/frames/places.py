@@ -140,6 +140,18 @@ def in_modules(obj: object, modules: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
+def in_tables(obj: object, module: str) -> tuple[str, str, str] | None:
+    """Return the module, the name of a dict in it, and the key under which it holds an object."""
+    if module == "__main__":
+        return None
+    for name, value in list(vars(sys.modules.get(module, sys)).items()):
+        if type(value) is dict:
+            for key, held in list(value.items()):
+                if held is obj and type(key) is str:
+                    return module, name, key
+    return None
+
+
 def _members_defined_in(value: object, module: str) -> list[tuple[str, object]]:
     """Return the members of an object whose class was defined in a module, past its own methods."""
     if type(value).__module__ != module:
@@ -171,6 +183,12 @@ def own_name(obj: object) -> str | None:
 
     A Triton kernel stands in the place of its function, and holds locks.
     """
+    place = own_place(obj)
+    return None if place is None else place[1]
+
+
+def own_place(obj: object) -> tuple[str, str] | None:
+    """Return the same with the module."""
     try:
         own = object.__getattribute__(obj, "__dict__")
     except AttributeError:
@@ -180,4 +198,4 @@ def own_name(obj: object) -> str | None:
     module, name = own.get("__module__"), own.get("__qualname__")
     if type(module) is not str or type(name) is not str or module == "__main__":
         return None
-    return name if vars(sys.modules.get(module, sys)).get(name) is obj else None
+    return (module, name) if vars(sys.modules.get(module, sys)).get(name) is obj else None

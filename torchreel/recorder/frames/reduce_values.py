@@ -13,9 +13,11 @@ import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
 from types import (
+    BuiltinMethodType,
     CodeType,
     FunctionType,
     MemberDescriptorType,
+    MethodDescriptorType,
 )
 from typing import Any
 
@@ -24,6 +26,7 @@ import torch
 from torchreel.formats.frames.parts import (
     bare,
     bare_container,
+    bare_partial,
     bare_tuple,
     bare_value,
     fill,
@@ -82,8 +85,13 @@ def with_token(obj: object, reduced: Any) -> Any:
         return made, (id(obj), CodeType, *(getattr(obj, name) for name in _OF_CODE))
     if type(reduced) is not tuple or len(reduced) < 3 or reduced[2] is None:
         return reduced
+    if reduced[0] in _UNCHANGING:  # another may have had its id, and can't be given its content
+        return reduced
     function, arguments, *rest = reduced
     return made, (id(obj), function, *arguments), *rest
+
+
+_UNCHANGING = (bare_tuple, bare_value, bare_partial)
 
 
 def without_new(obj: object, reduced: Any) -> Any:
@@ -231,12 +239,12 @@ def plain_members_of(obj: object) -> tuple[Any, ...] | None:
     that it has.
     """
     cls = type(obj)
-    slots = [name for base in cls.__mro__ for name in _slots_of(base)]
+    slots = _all_slots(cls)
     own = [base for base in cls.__mro__ if base not in (object, tuple)]
     base: type = tuple if issubclass(cls, tuple) else object
     room = base.__basicsize__ + (2 + len(slots)) * _POINTER
     is_python = all(base.__flags__ & _HEAP_TYPE and "__module__" in vars(base) for base in own)
-    if not is_python or cls.__basicsize__ > room:
+    if not is_python or cls.__basicsize__ > room or _makes_in_c(cls, base):
         return None
     made_of: tuple[Any, ...] = bare, (cls,)
     if issubclass(cls, tuple):
@@ -245,14 +253,49 @@ def plain_members_of(obj: object) -> tuple[Any, ...] | None:
 
 
 def enum_member_of(obj: object) -> tuple[Any, ...] | None:
-    """Return a reduce value that takes a member of an enumeration by its name; else None."""
+    """Return a reduce value that takes a member of an enumeration by its name; else None.
+
+    Several flags together are no member, and made by their value.
+    """
     cls = type(obj)
-    name = object.__getattribute__(obj, "_name_") if issubclass(cls, Enum) else None
-    return None if name is None else (getattr, (cls, name))
+    if not issubclass(cls, Enum):
+        return None
+    name, value = (object.__getattribute__(obj, field) for field in ("_name_", "_value_"))
+    if type.__getattribute__(cls, "_member_map_").get(name) is obj:
+        return getattr, (cls, name)
+    return cls, (value,)
+
+
+def partial_of(obj: object) -> tuple[Any, ...] | None:
+    """Return a reduce value for an object of the program's that is a `functools.partial`."""
+    cls = type(obj)
+    if not issubclass(cls, functools.partial):
+        return None
+    kept = (vars(functools.partial)[name].__get__(obj) for name in ("func", "args", "keywords"))
+    return bare_partial, (cls, *kept), (_members(obj), {}), None, None, set_plain
+
+
+def native_parts_of(obj: object) -> tuple[Any, ...] | None:
+    """Return the reduce value that the type of Python's own beneath a class gives.
+
+    An exception, a date, a number with decimals: only that type, in C, knows their state.
+    """
+    if _is_of_program(*_definition(type(obj), "__getstate__")):
+        return None  # which that type would ask
+    for base in type.__getattribute__(type(obj), "__mro__")[:-1]:  # not of object itself
+        members = type.__getattribute__(base, "__dict__")
+        home = str(members.get("__module__", base.__module__))
+        if home not in sys.stdlib_module_names:
+            continue  # NumPy's scalars end the process when a subclass is asked
+        for name, given in (("__reduce_ex__", (2,)), ("__reduce__", ())):
+            if type(members.get(name)) is MethodDescriptorType:
+                found = members[name](obj, *given)
+                return found if type(found) is tuple else None
+    return None
 
 
 def container_members_of(obj: object) -> tuple[Any, ...] | None:
-    """Return the same for an object of the program's that is a list, a dict or a deque.
+    """Return the same for an object of the program's that is a list, a dict, a set or a deque.
 
     It is read and filled by the methods of the built-in class, not by its own.
     """
@@ -260,8 +303,9 @@ def container_members_of(obj: object) -> tuple[Any, ...] | None:
     base = next((one for one in _CONTAINERS if issubclass(cls, one)), None)
     if base is None:
         return None
-    slots = [name for one in cls.__mro__ for name in _slots_of(one)]
-    state = (_members(obj), dict(_held(obj, slots)))
+    if _makes_in_c(cls, base):
+        return None
+    state = (_members(obj), dict(_held(obj, _all_slots(cls))))
     items: list[Any] | None = None
     pairs: list[Any] | None = None
     if issubclass(base, dict):
@@ -273,21 +317,30 @@ def container_members_of(obj: object) -> tuple[Any, ...] | None:
 
 
 def value_of(obj: object) -> tuple[Any, ...] | None:
-    """Return the same for an object of the program's that is a text, a number or a set."""
+    """Return the same for an object of the program's that is a text, a number or a frozen set."""
     cls = type(obj)
     base = next((one for one in _PLAIN_OF if issubclass(cls, one)), None)
-    if base is None:
+    if base is None or _makes_in_c(cls, base):
         return None
-    slots = [name for one in cls.__mro__ for name in _slots_of(one)]
-    state = (_members(obj), dict(_held(obj, slots)))
+    state = (_members(obj), dict(_held(obj, _all_slots(cls))))
     return bare_value, (cls, base, _PLAIN_OF[base](obj)), state, None, None, set_plain
 
 
 _PLAIN_OF: dict[Any, Callable[[Any], object]] = {
     str: str.__str__, int: int.__pos__, float: float.__pos__, complex: complex.__pos__,
-    bytes: lambda value: bytes(memoryview(value)), set: set.union, frozenset: frozenset.union,
+    bytes: lambda value: bytes(memoryview(value)), frozenset: frozenset.union,
 }  # fmt: skip
 """By built-in type: how an object of a class beneath is read, past the methods of the class."""
+
+
+def is_bare(obj: object) -> bool:
+    """Return True for an object without members: all that it is good for is its identity."""
+    return is_plain(obj) and not _members(obj) and not dict(_held(obj, _all_slots(type(obj))))
+
+
+def is_plain(obj: object) -> bool:
+    """Return True for an object that has nothing but members: no container, no number."""
+    return not issubclass(type(obj), tuple) and plain_members_of(obj) is not None
 
 
 def _members(obj: object) -> dict[str, Any]:
@@ -307,10 +360,29 @@ def is_made_anew(obj: object, reduced: Any) -> bool:
     return cls.__new__ is object.__new__ or issubclass(cls, tuple)
 
 
-_CONTAINERS: tuple[Any, ...] = (collections.OrderedDict, dict, list, collections.deque)
+_CONTAINERS: tuple[Any, ...] = (
+    collections.OrderedDict, collections.defaultdict, dict, list, set, collections.deque,
+)  # fmt: skip
 _HEAP_TYPE = 1 << 9
 """Of a class's flags: made at run time, not a static one of C (`Py_TPFLAGS_HEAPTYPE`)."""
 _POINTER = 8
+
+
+def _makes_in_c(cls: type, base: type) -> bool:
+    """Return True if a type of C that is not one of `base` makes the objects of a class."""
+    known = type.__getattribute__(base, "__mro__")
+    return any(
+        type(type.__getattribute__(one, "__dict__").get("__new__")) is BuiltinMethodType
+        for one in type.__getattribute__(cls, "__mro__")
+        if one not in known
+    )
+
+
+def _all_slots(cls: type) -> list[str]:
+    """Return the names of the slots of a class and its bases; those of C types are their own."""
+    mro = type.__getattribute__(cls, "__mro__")
+    bases = [one for one in mro if one.__flags__ & _HEAP_TYPE or one is collections.defaultdict]
+    return [name for base in bases for name in _slots_of(base)]
 
 
 def _slots_of(cls: type) -> list[str]:
