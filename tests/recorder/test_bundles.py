@@ -607,6 +607,32 @@ def test_objects_of_c_beneath_a_class_of_the_programs() -> None:
     assert isinstance(scalar, parts.Opaque)  # NumPy ends the process when it is asked for one
 
 
+class Sampled(list[float]):
+    def __iter__(self) -> Iterator[float]:
+        raise AssertionError
+
+
+class Packed(bytearray):
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError(name)
+
+
+class Raw(bytes):
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError(name)
+
+
+def test_data_of_classes_of_the_programs_is_left_out() -> None:
+    large = [Sampled([0.5] * 1001), Packed(b"ab" * 4096), Raw(b"ab" * 4096)]
+    for value, small in zip(large, (Sampled([0.5]), Packed(b"ab"), Raw(b"ab")), strict=True):
+        data, _ = pickler.pickled([value, 1], lambda value: None, taken := notes.Notes())
+        assert data is not None
+        assert len(data) < 1000
+        assert "are data" in taken.reason()
+        assert isinstance(_unpickled(data, [], "here")[0], parts.Opaque)
+        assert type(loaded(small)).__name__ == type(small).__name__
+
+
 class Cancelled(BaseException):
     pass
 

@@ -45,6 +45,7 @@ from torchreel.recorder.frames.reduce_values import (
     is_bare,
     is_made_anew,
     is_plain,
+    items_of,
     makes_itself,
     members_of,
     native_parts_of,
@@ -357,9 +358,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 native_parts_of,
             )  # fmt: skip
             parts = next((found for way in ways if (found := way(obj)) is not None), None)
-        if parts is not None:
-            return with_token(obj, parts)
-        return self._left_out(obj, "only code of its own could say what it is made of")
+        if parts is None:
+            return self._left_out(obj, "only code of its own could say what it is made of")
+        if (count := _bytes_in(parts)) > _LONGEST_BYTES:
+            return self._left_out(obj, f"{count} bytes are data")
+        if (items := items_of(parts)) is not None and self._is_data(items):
+            return self._left_out(obj, f"{len(items)} floats are data")
+        return with_token(obj, parts)
 
     def _place_of(self, obj: object) -> tuple[str, str] | None:
         if (place := places.own_place(obj)) is not None:

@@ -287,7 +287,7 @@ def native_parts_of(obj: object) -> tuple[Any, ...] | None:
         home = str(members.get("__module__", base.__module__))
         if home not in sys.stdlib_module_names:
             continue  # NumPy's scalars end the process when a subclass is asked
-        for name, given in (("__reduce_ex__", (2,)), ("__reduce__", ())):
+        for name, given in (("__reduce_ex__", (3,)), ("__reduce__", ())):  # 3: bytes as bytes
             if type(members.get(name)) is MethodDescriptorType:
                 found = members[name](obj, *given)
                 return found if type(found) is tuple else None
@@ -314,6 +314,12 @@ def container_members_of(obj: object) -> tuple[Any, ...] | None:
         items = list(base.__iter__(obj))
     limit = base.maxlen.__get__(obj) if base is collections.deque else None
     return bare_container, (cls, base, limit), (state, items, pairs), None, None, fill_plain
+
+
+def items_of(reduced: Any) -> list[Any] | None:
+    """Return the items in a reduce value of `container_members_of`; None for all others."""
+    items: list[Any] | None = reduced[2][1] if reduced[0] is bare_container else None
+    return items
 
 
 def value_of(obj: object) -> tuple[Any, ...] | None:
