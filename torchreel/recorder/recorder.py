@@ -483,9 +483,7 @@ class Recorder:
             entry = top.entry
         seq = next(self._sequence)
         compile = entry.number if entry is not None else None
-        # A frame may be looked at while the graph of another compile is traced (in a hook).
-        is_its_own = top is not None and (entry is None or entry is top.entry)
-        stage = (top.stage or "dynamo") if top is not None and is_its_own else None
+        stage = (top.stage or "dynamo") if top is not None else None
         event = (
             kind, compile, pages, exact, fields, seq, time.time_ns(), stage, name, payload,
             here.cause, stack, *values,
