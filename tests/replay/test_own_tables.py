@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import pickle
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,6 +18,7 @@ from torchreel.replay.compare.verdict import IDENTICAL, REFUSED, Verdict
 from torchreel.replay.replay import replay
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.documents.jsontypes import canonical_json
 
 # With kernels of libraries only: nothing is to be compiled by a C++ compiler.
 PROGRAM = """
@@ -102,3 +107,42 @@ def test_without_trust_a_verdict_names_what_was_missing(recorded: Path) -> None:
         assert found[name].verdict == REFUSED, name
         assert entry in found[name].detail
         assert "add --trust" in found[name].detail
+
+
+def _put_in(path: Path, flag: Path) -> None:
+    """Put a pickle that makes a folder into each checkpoint, under names of all its objects."""
+
+    class Evil:
+        def __reduce__(self) -> tuple[object, ...]:
+            return os.mkdir, (str(flag),)
+
+    evil = {
+        "data": base64.b64encode(pickle.dumps(Evil())).decode(),
+        "document": {"tensors": [], "lines": {}},
+    }
+    names = (
+        "table.decomposition:aten.sin.default", "table.lowering:aten.mm.default",
+        "table.pattern:post_grad.pass_patterns.1:0", "inductor.post_grad_custom_post_pass",
+    )  # fmt: skip
+    with Store.open(path, write=True) as store:
+        (row, *_) = queries.compiles(store, queries.recordings(store)[0].id)
+        for checkpoint in queries.checkpoints(store, row):
+            document = json.loads(store.read_blob(checkpoint.digest))
+            document["extra"]["objects"] = dict.fromkeys(names, evil)
+            with store.writer() as writer:
+                digest = writer.blob(canonical_json(document))
+                writer.update("checkpoints", checkpoint.id, digest=digest)
+
+
+@pytest.mark.slow
+def test_an_entry_of_a_stranger_is_loaded_on_trust_only(recorded: Path, tmp_path: Path) -> None:
+    path, flag = tmp_path / "run.db", tmp_path / "owned"
+    shutil.copy(recorded, path)
+    _put_in(path, flag)
+    with Store.open(path, write=True) as store:
+        (row, *_) = queries.compiles(store, queries.recordings(store)[0].id)
+        for entry in ("graph", "aot", "shapes"):
+            replay(store, row, entry)
+            assert not flag.exists(), entry
+        replay(store, row, "graph", trust=True)
+    assert flag.exists()  # trust means that
