@@ -223,7 +223,7 @@ def function_modes() -> tuple[str | None, list[str]]:
 
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     devices = [str(mode.device) for mode in modes if isinstance(mode, DeviceContext)]
-    others = [type(mode).__qualname__ for mode in modes if not isinstance(mode, DeviceContext)]
+    others = [type(mode).__qualname__ for mode in own_function_modes()]
     return devices[-1] if devices else None, others
 
 

@@ -36,24 +36,26 @@ from torchreel.formats.frames.parts import (
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import cells, classes, lives, places, secrets
 from torchreel.recorder.frames.notes import Notes
-from torchreel.recorder.frames.patches import home_of
-from torchreel.recorder.frames.reduce_values import (
+from torchreel.recorder.frames.past_methods import (
     answers_itself,
     container_members_of,
     enum_member_of,
-    has_own_state,
     is_bare,
-    is_made_anew,
     is_plain,
     items_of,
     makes_itself,
     members_of,
     native_parts_of,
     partial_of,
-    past_overrides,
-    picks_its_state,
     plain_members_of,
     value_of,
+)
+from torchreel.recorder.frames.patches import home_of
+from torchreel.recorder.frames.reduce_values import (
+    has_own_state,
+    is_made_anew,
+    past_overrides,
+    picks_its_state,
     with_marks,
     with_token,
     without_known_globals,
