@@ -157,12 +157,10 @@ def with_objects(
     if recorder.options.settings.frames == "none":
         return doc
     with fail_open("objects of the program"):
-        from torchreel.formats.graphs.operators import operators_of
-        from torchreel.torch_compat import dynamo, inductor_tables
+        from torchreel.torch_compat import dynamo
 
         found = {**dynamo.objects_of_compile(backend), **_classes(doc), **(more or {})}
-        operators = {name.removeprefix("op:") for name in operators_of([doc.graph])}
-        found = {k: held for k, held in found.items() if inductor_tables.is_for(k, operators)}
+        found = _needed(found, doc) if found else {}
         if not found:
             return doc
         # With cloudpickle, which most programs never need.
@@ -174,6 +172,15 @@ def with_objects(
         }
         return replace(doc, extra={**doc.extra, "objects": made})
     return doc
+
+
+def _needed(found: Mapping[str, object], doc: CheckpointDoc) -> dict[str, object]:
+    """Return the objects without entries of tables for operators that a graph does not call."""
+    from torchreel.formats.graphs.operators import operators_of
+    from torchreel.torch_compat.inductor_tables import is_for
+
+    operators = {name.removeprefix("op:") for name in operators_of([doc.graph])}
+    return {name: held for name, held in found.items() if is_for(name, operators)}
 
 
 def _classes(doc: CheckpointDoc) -> dict[str, object]:
