@@ -825,6 +825,14 @@ def main():
 }
 
 
+_LINEARIZED = """
+from torch.func import linearize
+def linearized(x):
+    result, derivative = linearize(torch.sin, x)
+    return result + derivative(torch.ones_like(x))
+def main():
+    torch.compile(linearized, backend="aot_eager")(ones(4))
+"""
 _FAILS = """
 from torch._dynamo.backends.common import aot_autograd
 def lower(module, inputs): raise ValueError("no rule for sin")
@@ -860,6 +868,16 @@ def test_a_frame_is_replayed_as_it_was(name: str, tmp_path: Path) -> None:
         verdict = row.verdict
         told = (verdict.verdict, verdict.detail, verdict.difference)
         assert told == ("identical", "", ""), row.compile.place
+
+
+@pytest.mark.slow
+def test_a_frame_that_is_skipped_while_another_graph_is_traced(tmp_path: Path) -> None:
+    """Its event had the stage of the graph's compile: replayed by itself, it "diverged"."""
+    rows = _replays(_LINEARIZED, tmp_path)
+    skipped = [row for row in rows if row.compile.status == "skipped"]
+    assert len(skipped) > 1
+    for row in skipped:
+        assert row.verdict.verdict == "identical", row.verdict.difference
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -167,6 +168,21 @@ class Spans:
             stack.pop().entry.open_spans -= 1
         self._publish()
         return not stack
+
+    @contextmanager
+    def outside(self, entry: CompileEntry) -> Iterator[None]:
+        """Hide the open spans of other compiles, for an event of `entry`, whose own have ended.
+
+        A frame may be skipped while the graph of another compile is traced.  It has nothing of the
+        stage of that compile.
+        """
+        here, stack = self.here, self.here.stack
+        if stack and stack[-1].entry is not entry:
+            here.stack = []
+        try:
+            yield
+        finally:
+            here.stack = stack
 
     def _publish(self) -> None:
         stack, thread = self.here.stack, threading.get_ident()

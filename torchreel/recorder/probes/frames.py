@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import nullcontext
 from traceback import FrameSummary
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -326,16 +327,14 @@ def _note_skip(recorder: Recorder, code: CodeType, result: Any, reason: str | No
     if result is None or result.guarded_code is not None:
         return
     strategy = result.frame_exec_strategy
-    recorder.note(
-        FrameSkip(
-            reason=reason,
-            file=code.co_filename,
-            line=code.co_firstlineno,
-            strategy=(strategy.cur_action.name, strategy.recursive_action.name),
-        ),
-        code.co_name,
-        entry=entry,
+    skip = FrameSkip(
+        reason=reason,
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        strategy=(strategy.cur_action.name, strategy.recursive_action.name),
     )
+    with recorder.spans.outside(entry) if entry is not None else nullcontext():
+        recorder.note(skip, code.co_name, entry=entry)
     if entry is not None and entry.status == "ok":  # it ended without an error
         entry.status = "skipped"
         recorder.update_compile(entry, status=entry.status)
