@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,34 @@ def reuse(path: Path, folder: Path) -> list[Path]:
 def give_back(files: list[Path]) -> None:
     for file in files:
         os.close(int(file.name.removeprefix("file")))
+
+
+def test_closing_a_range_waits_for_a_commit(path: Path, tmp_path: Path) -> None:
+    """It took the descriptors between the look at them and the end of a commit."""
+    builtin = os.closerange
+    store = DirectStore(path)
+    number = os.open(tmp_path, os.O_RDONLY)
+    closer = threading.Thread(target=lambda: os.closerange(number, number + 1))
+    with descriptors.kept_open():
+        closer.start()
+        closer.join(0.2)
+        assert closer.is_alive()
+        assert descriptors.identity(number) is not None
+    closer.join()
+    assert descriptors.identity(number) is None
+    store.close()
+    assert os.closerange is builtin
+
+
+def test_a_forked_child_closes_its_descriptors_at_once(path: Path) -> None:
+    store = DirectStore(path)
+    with descriptors.kept_open():
+        child = os.fork()
+        if child == 0:
+            os.closerange(900, 901)
+            os._exit(0 if os.closerange.__class__ is type(len) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    store.close()
 
 
 @pytest.mark.parametrize("moment", ["before", "in"])

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torchreel.recorder.failing_open import losses
 from torchreel.store.blobs.packing import LastPack, read
 from torchreel.store.blobs.packs import DROP_UNUSED
+from torchreel.store.files.descriptors import kept_open
 
 if TYPE_CHECKING:
     from torchreel.recorder.event_log.rows import AnyWriter
@@ -293,14 +294,19 @@ class _Sweep:
         if not isinstance(connection, sqlite3.Connection):
             return
         check = getattr(self._store, "check_descriptors", None)
-        if check is not None:
-            check()
-        while connection.execute("PRAGMA freelist_count").fetchone()[0]:
-            before = connection.execute("PRAGMA page_count").fetchone()[0]
-            connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
-            if connection.execute("PRAGMA page_count").fetchone()[0] == before:
-                break
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with kept_open():
+            if check is not None:
+                check()
+            _vacuum(connection)
+
+
+def _vacuum(connection: sqlite3.Connection) -> None:
+    while connection.execute("PRAGMA freelist_count").fetchone()[0]:
+        before = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+        if connection.execute("PRAGMA page_count").fetchone()[0] == before:
+            break
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 _STRAY_PAGES = """

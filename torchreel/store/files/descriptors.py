@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
 
 _SUFFIXES = ("", "-wal", "-shm")
@@ -21,7 +23,51 @@ _NAMES = (slice(0, 16), slice(60, 64), slice(68, 72))
 """Parts of the header that never change: the magic, the number that `sqlite_files.create` gave the
 store, and the application id."""
 
+_MOST_WAIT_S = 1.0
+
+_in_use = threading.RLock()
+"""Held while SQLite may write; entered again by a signal handler that closes descriptors."""
+_closerange = os.closerange
+
 Identity = tuple[int, int]
+
+
+@contextmanager
+def kept_open() -> Iterator[None]:
+    """Let an `os.closerange` of another thread wait until SQLite has written.
+
+    Between the look at its descriptors and the end of a commit they could be closed, and their
+    numbers given to files of the program.  A program that closes them one by one, or in C, is not
+    held up.
+    """
+    with _in_use:
+        yield
+
+
+@wraps(_closerange)
+def _closerange_when_unused(fd_low: int, fd_high: int, /) -> None:
+    held = _in_use.acquire(timeout=_MOST_WAIT_S)
+    try:
+        _closerange(fd_low, fd_high)
+    finally:
+        if held:
+            _in_use.release()
+
+
+def watch_closerange() -> None:
+    """Let `os.closerange` wait for `kept_open` from now on."""
+    global _closerange
+    if os.closerange is not _closerange_when_unused:
+        _closerange = os.closerange
+        os.closerange = _closerange_when_unused
+
+
+def leave_closerange() -> None:
+    """Put back what `watch_closerange` found, unless somebody has wrapped it since."""
+    global _in_use
+    _in_use = threading.RLock()
+    if os.closerange is _closerange_when_unused:
+        os.closerange = _closerange
 
 
 def of_file(path: Path) -> dict[str, set[int]]:

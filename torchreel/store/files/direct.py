@@ -27,9 +27,12 @@ from torchreel.store.documents.jsontypes import digest_of, json_text
 from torchreel.store.files import driver_errors, sqlite_files
 from torchreel.store.files.descriptors import (
     Descriptors,
+    kept_open,
+    leave_closerange,
     leave_open,
     of_file,
     standard_ones_stay_closed,
+    watch_closerange,
 )
 from torchreel.store.reading.file_schema import ENTRIES
 
@@ -62,9 +65,10 @@ class DirectStore:
         place = path.absolute()  # the program may change its directory
         self._release = weakref.finalize(self, sqlite_files.closed, sqlite_files.opened(place))
         self._file = place.resolve()
-        before = of_file(self._file)
         self._abandoned = False
-        with self._translated():
+        watch_closerange()
+        with self._translated(), kept_open():
+            before = of_file(self._file)
             self.connection = sqlite_files.connect(
                 place, write=True, busy_timeout_ms=_BUSY_TIMEOUT_MS
             )
@@ -72,7 +76,7 @@ class DirectStore:
             self.connection.execute("PRAGMA cache_spill = OFF")
             # Only then is the log open as well.
             self.connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-        self._descriptors = Descriptors(self._file, before)
+            self._descriptors = Descriptors(self._file, before)
         self._digests: set[str] = set()
         self._pack = OpenPack()
         self._version: object = None
@@ -102,9 +106,10 @@ class DirectStore:
             try:
                 yield writer
                 writer.flush()
-                # Again, for everything is written now: see `cache_spill`.
-                self.check_descriptors()
-                self.connection.execute("COMMIT")
+                with kept_open():
+                    # Again, for everything is written now: see `cache_spill`.
+                    self.check_descriptors()
+                    self.connection.execute("COMMIT")
             except BaseException:
                 self._pack.end()
                 if not self._abandoned:
@@ -191,9 +196,11 @@ class DirectStore:
     def close(self) -> None:
         """Give the file back."""
         _open.discard(self)
-        with suppress(MissingStore), standard_ones_stay_closed():
+        with suppress(MissingStore), standard_ones_stay_closed(), kept_open():
             self.check_descriptors()
             self.connection.close()
+        if not _open:
+            leave_closerange()
         self._release()
 
 
@@ -324,6 +331,7 @@ def _after_fork_in_child() -> None:
         store._abandon()
         store._release.detach()
     _open.clear()
+    leave_closerange()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
