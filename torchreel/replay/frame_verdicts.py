@@ -291,3 +291,17 @@ def _sum(rows: Iterator[Comparison]) -> tuple[Comparison, ...]:
         for place, count in enumerate((row.recorded, row.replayed, row.identical)):
             counts[place] += count
     return tuple(Comparison(*key, *counts) for key, counts in found.items())
+
+
+def without_dynamo(store: Store, compile: Compile) -> str:
+    """Return the reason why a compile is not replayed that Dynamo has no part in."""
+    entries = [checkpoint.entry for checkpoint in queries.checkpoints(store, compile)]
+    then = (
+        f"there is no frame: replay it from --entry {entries[0]}."
+        if entries
+        else "it has neither frame nor checkpoint, and there is nothing to replay from."
+    )
+    return (
+        f"compile {compile.place} is of a graph that was traced before, or without Dynamo, so "
+        f"{then}"
+    )

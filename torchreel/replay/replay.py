@@ -30,7 +30,7 @@ from torchreel.replay.compare.lanes import allowed_of, facts_at_start, mark_of
 from torchreel.replay.compare.selection import MARK, Point
 from torchreel.replay.compare.time_travel import Sought, Stop, Target, Until
 from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED, Comparison, Verdict
-from torchreel.replay.frame_verdicts import CAPTURING, export_around
+from torchreel.replay.frame_verdicts import CAPTURING, export_around, without_dynamo
 from torchreel.replay.imposed import fake_cache, pattern_libraries, real_inputs, remainders
 from torchreel.replay.imposed.documents import document_bytes
 from torchreel.replay.imposed.facts import facts_of
@@ -54,7 +54,7 @@ from torchreel.replay.processes.launch import (
 )
 from torchreel.replay.what_if import Changes
 from torchreel.store import queries
-from torchreel.store.addressing import is_capture
+from torchreel.store.addressing import UNNAMED, is_capture
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.records import Checkpoint, Compile, Failure
@@ -242,14 +242,17 @@ def _checkpoints(store: Store, compile: Compile, entry: str) -> list[Checkpoint]
             f"compile {compile.place} has no 'aot' checkpoint: its code came from a cache, or it "
             "failed before Inductor; replay it with --entry graph."
         )
-    if queries.checkpoints(store, compile):
+    others = queries.checkpoints(store, compile)
+    if others:
         raise UnsupportedError(
             f"compile {compile.place} has no 'graph' checkpoint, since it did not come through "
-            "Dynamo: replay it with --entry aot."
+            f"Dynamo: replay it with --entry {others[0].entry}."
         )
+    if compile.compile_id == UNNAMED:
+        raise UnsupportedError(without_dynamo(store, compile))
     raise UnsupportedError(
-        f"compile {compile.place} has no 'graph' checkpoint: it did not come through Dynamo, or "
-        "was not recorded completely (see what was lost with 'torchreel show')."
+        f"compile {compile.place} has no 'graph' checkpoint: it was not recorded completely (see "
+        "what was lost with 'torchreel show')."
     )
 
 

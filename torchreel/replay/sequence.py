@@ -38,6 +38,7 @@ from torchreel.replay.frame_verdicts import (
     is_export,
     judge,
     refused,
+    without_dynamo,
 )
 from torchreel.replay.imposed import fake_cache, pattern_libraries, remainders
 from torchreel.replay.imposed.facts import IN_ORDER, facts_of
@@ -71,10 +72,7 @@ def replay_frame(store: Store, compile: Compile, options: ReplayOptions) -> Verd
     groups = _groups(store, compile.recording_id)
     places = [n for n, group in enumerate(groups) if compile.id in {r.id for r in group.rows}]
     if not places:
-        raise UnsupportedError(
-            f"compile {compile.place} is of a graph that was traced before, or without Dynamo, so "
-            "there is no frame: replay it from --entry graph."
-        )
+        raise UnsupportedError(without_dynamo(store, compile))
     place = places[0]
     wanted = groups[place]
     if wanted.bundle is None or wanted.bundle.digest is None:
