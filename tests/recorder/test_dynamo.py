@@ -78,6 +78,22 @@ def test_a_recompile_is_another_compile_of_the_frame(record: Record) -> None:
     assert CheckpointDoc.from_bytes(log.store.read_blob(dynamic.digest)).hints
 
 
+def test_the_config_of_a_compile_is_that_of_its_start(record: Record) -> None:
+    """Inductor sets an entry while AOTAutograd runs, which the last checkpoint had."""
+
+    def program() -> None:
+        x = torch.ones(3, requires_grad=True)
+        with torch._inductor.config.patch(max_fusion_size=3, force_disable_caches=True):
+            torch.compile(lambda x: x.sin() * 2, dynamic=True)(x).sum().backward()
+
+    log = record(program)
+    entries = {point.entry for point in queries.checkpoints(log.store, log.compile)}
+    assert entries > {"graph"}
+    known = {(e.module, e.key) for e in queries.config(log.store, log.compile.config_id)}
+    assert ("inductor", "max_fusion_size") in known
+    assert ("functorch", "unlift_effect_tokens") not in known
+
+
 def test_a_frame_at_the_recompile_limit_is_left_to_python(record: Record) -> None:
     def measured(x: torch.Tensor, text: str) -> torch.Tensor:
         return x + len(text)

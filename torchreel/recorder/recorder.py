@@ -527,7 +527,8 @@ class Recorder:
         }
         operation = Add("checkpoints", columns)
         self.event_log.append(operation)
-        self.event_log.append(Update("compiles", entry.ref, {"config_id": Config(doc.config)}))
+        if not entry.checkpoints:  # later, torch has set some for the time of a stage
+            self.event_log.append(Update("compiles", entry.ref, {"config_id": Config(doc.config)}))
         entry.checkpoints[doc.entry, doc.partition] = operation.ref
         self.event_log.commit("checkpoint")
 
