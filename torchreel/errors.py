@@ -17,6 +17,7 @@ No other module defines an exception; the command line maps ``exit_status`` and 
     │   └── UnsupportedError      3   this torch, platform or recording can't do it
     │       └── ForbiddenError        a graph of the store does what no graph may do
     ├── EnvironmentFailed         1   an environment with another torch could not be made
+    ├── QueryTimeSpent            4   a statement took longer than its limit
     ├── ReplayError               1   a replay could not be carried out
     └── MinifyError               1   a reduction could not be carried out
         ├── NotReproduced         1   the case doesn't fail here
@@ -86,6 +87,12 @@ class ForbiddenError(UnsupportedError):
 
 class EnvironmentFailed(TorchreelError):
     """An environment with another torch could not be made or used."""
+
+
+class QueryTimeSpent(TorchreelError):
+    """A statement of ``torchreel query`` took longer than its limit."""
+
+    exit_status = 4
 
 
 class ReplayError(TorchreelError):

@@ -18,7 +18,7 @@ from tests.cli.stores import failing
 from tests.store.rows import add_compile, add_event, add_recording
 from torchreel.analysis.query.query import Cell, query
 from torchreel.analysis.query.views import VIEWS, QueryScope
-from torchreel.errors import DamagedStore, UsageError
+from torchreel.errors import DamagedStore, QueryTimeSpent, UsageError
 from torchreel.store import Store, queries
 
 
@@ -207,7 +207,7 @@ def test_what_is_no_statement_is_told(store: Store, statement: str) -> None:
     ],
 )
 def test_a_statement_without_end_is_ended(store: Store, statement: str) -> None:
-    with pytest.raises(UsageError, match=r"ended after 0\.2 s"):
+    with pytest.raises(QueryTimeSpent, match=r"ended after 0\.2 s"):
         ask(store, statement, seconds=0.2)
 
 
@@ -241,7 +241,7 @@ def test_a_time_limit_is_a_time(store: Store, seconds: float) -> None:
 
 
 def test_filling_a_view_has_no_more_time_than_the_statement(store: Store) -> None:
-    with pytest.raises(UsageError, match=r"ended after 1e-06 s"):
+    with pytest.raises(QueryTimeSpent, match=r"ended after 1e-06 s"):
         ask(store, "SELECT count(*) FROM guards", seconds=1e-6)
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from torchreel.analysis.query import server_tables
 from torchreel.analysis.query.views import VIEWS, QueryScope, QueryView, Value
-from torchreel.errors import DamagedStore, UsageError
+from torchreel.errors import DamagedStore, QueryTimeSpent, UsageError
 from torchreel.store import Store
 from torchreel.store.files.driver_errors import store_error
 from torchreel.store.reading.connections import Guarded
@@ -98,9 +98,9 @@ class _Limits:
         """Return True when the time is up."""
         return time.monotonic() > self._deadline
 
-    def error(self) -> UsageError:
+    def error(self) -> QueryTimeSpent:
         """Return the error of a statement that took too long."""
-        return UsageError(
+        return QueryTimeSpent(
             f"The statement was ended after {self.seconds:g} s: narrow it, or give it more with "
             "--limit-time."
         )
