@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.stores import failing
+from tests.store.rows import add_compile, add_recording
+from torchreel.store import Store
 
 
 @pytest.mark.parametrize("verb", ["ls", "show", "replay", "minify", "export"])
@@ -61,6 +63,15 @@ def test_a_compile_that_did_not_fail_has_nothing_to_export(run: Run, empty: Path
     result = run("export", f"{failing(empty)}#1/0/0")
     assert result.status == 2
     assert "did not fail" in result.err
+
+
+def test_a_store_in_which_nothing_failed_names_no_compile(run: Run, empty: Path) -> None:
+    with Store.open(empty, write=True) as store, store.writer() as w:
+        add_compile(w, add_recording(w), "0/0", status="ok")
+    for verb in ("minify", "export", "bisect", "share"):
+        result = run(verb, empty, *(() if verb == "bisect" else ("-o", empty.parent / "out")))
+        assert result.status == 2, result.err
+        assert result.err.startswith(f"usage: No compile in {empty} failed"), verb
 
 
 def test_minify_starts_nothing_where_nothing_failed(run: Run, empty: Path, tmp_path: Path) -> None:

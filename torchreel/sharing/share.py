@@ -102,7 +102,7 @@ def share(
         failure = queries.failure_of(store, row)
         if failure is None:
             raise UsageError(
-                f"The compile {row.place} did not fail, so there is nothing to share. If it "
+                f"{queries.without_failure(store, row)}, so there is nothing to share. If it "
                 "computes something wrong, run 'torchreel minify --accuracy' first."
             )
         _refuse_failure(failure)

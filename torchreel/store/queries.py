@@ -261,6 +261,13 @@ def event_at(store: Store, address: Address) -> Event:
     return rows[0]
 
 
+def without_failure(store: Store, compile: Compile) -> str:
+    """Return the sentence for a compile that did not fail; if none did, it says so."""
+    if latest_failing(store) is None:
+        return f"No compile in {store.target} failed"
+    return f"The compile {compile.place} did not fail"
+
+
 def latest_failing(store: Store, recording_id: int | None = None) -> Compile | None:
     """Return the compile that failed last, in one recording or in all that are no replays."""
     table = schema.compiles

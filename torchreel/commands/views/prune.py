@@ -27,5 +27,5 @@ def report(store: str, found: PruneReport, *, dry_run: bool, sized: bool) -> Non
     else:
         streams.say(f"{size} would be left." if sized else f"{size} are there now.")
     if found.is_too_large:
-        streams.say("That is more than --max-bytes: the rest has to stay.", style="yellow")
+        streams.say("That is more than --max-bytes, and no more may be deleted.", style="yellow")
     streams.next_command("torchreel", "triage", store)

@@ -84,7 +84,7 @@ def _cases(store: Store, compile: Compile, options: MinifyOptions) -> tuple[Fail
     failure = queries.failure_of(store, compile)
     if failure is None:
         raise UsageError(
-            f"The compile {compile.place} did not fail, so no part of the compiler is guilty. If "
+            f"{queries.without_failure(store, compile)}, so no part of the compiler is guilty. If "
             "it computes something wrong, run 'torchreel minify --accuracy' first."
         )
     if failure.stage in NEEDS_FRAME:

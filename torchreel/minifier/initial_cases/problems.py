@@ -289,7 +289,7 @@ def _failing(store: Store, compile: Compile | None) -> tuple[Compile, Failure]:
     failure = queries.failure_of(store, compile)
     if failure is None:
         raise UsageError(
-            f"The compile {compile.place} did not fail. If it computed something wrong, use "
+            f"{queries.without_failure(store, compile)}. If one computed something wrong, use "
             "--accuracy."
         )
     return compile, failure

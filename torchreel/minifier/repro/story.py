@@ -108,8 +108,8 @@ def best_known(
     failure = failure or queries.failure_of(store, compile)
     if failure is None:
         raise UsageError(
-            f"The compile {compile.place} did not fail, so there is nothing to export. If it "
-            "computes something wrong, run 'torchreel minify --accuracy' first."
+            f"{queries.without_failure(store, compile)}, so there is no repro. If one computes "
+            "something wrong, run 'torchreel minify --accuracy' first."
         )
     best = best_case(store, failure, options.imports)
     if best is None:
