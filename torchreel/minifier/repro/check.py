@@ -36,7 +36,7 @@ from torchreel.replay.imposed.vector_isa import copy_probes
 from torchreel.sandbox import processes
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures import raised
-from torchreel.store.failures.raised import Denial, Raised
+from torchreel.store.failures.raised import Denial, Raised, in_one_line
 from torchreel.store.failures.signature import (
     Signature,
     crash_signature,
@@ -179,7 +179,8 @@ def _judged_in_a_process(
         why = f"it had not ended after {_SECONDS:.0f} s"
         return CheckResult(False, False, None, status, output, why, timed_out=True)
     found = _judged(signature, _observed(signature, seen, status, output), status, output)
-    return replace(found, message=shown.message, chain=shown.chain)
+    message = in_one_line(shown.chain) if shown.chain else shown.message
+    return replace(found, message=message, chain=shown.chain)
 
 
 def _prepare_stand_in(place: Path, request: dict[str, object]) -> None:

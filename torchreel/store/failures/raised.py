@@ -7,7 +7,7 @@ process of a repro loads this file by its path, under another torch and maybe an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -35,6 +35,38 @@ class Denial(NamedTuple):
 def raised_chain(exc: BaseException) -> list[Raised]:
     """Describe `exc` and what it was made from, the outermost first."""
     return [_described(error) for error in exception_chain(exc)]
+
+
+_LONGEST_LINE = 200
+_TARGET = "target: "
+
+
+def in_one_line(chain: Sequence[Raised]) -> str:
+    """Return the type of the outermost exception, and what tells it from others, in one line.
+
+    Torch says "RuntimeError when making fake tensor call" of whatever an operator raised, and
+    "AssertionError" of whatever a lowering asserts: the innermost exception says more, or else the
+    operator and the function that it came from.
+    """
+    outer, inner = chain[0], chain[-1]
+    said = _lines(outer)
+    words, more = said[0], _lines(inner)[0]
+    if more and more not in words:
+        words = f"{words.rstrip(': ')}: {more}" if words else more
+    elif not more:
+        targets = [line for line in said if line.startswith(_TARGET)]
+        places = [f"of {line.removeprefix(_TARGET)}" for line in targets[:1]]
+        places += [f"in {name}" for _, name in inner.frames[-1:]]
+        words = f"{words.rstrip(': ') or inner.type_name} {' '.join(places)}"
+    elif words.endswith((":", "found")) and len(said) > 1:
+        words = f"{words} {said[1]}"
+    prefix = "" if words.startswith(outer.type_name) else f"{outer.type_name}: "
+    line = f"{prefix}{words}".rstrip(": ")
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+
+
+def _lines(error: Raised) -> list[str]:
+    return [line.strip() for line in error.text.strip().splitlines() if line.strip()] or [""]
 
 
 def denials(exc: BaseException) -> list[Denial]:
