@@ -134,7 +134,7 @@ def test_sizes(fails: Callable[[int], bool], told: str | None) -> None:
         (lambda dtype: "float" in dtype,
          "any floating dtype of x (float64, bfloat16 and float16 fail as well)"),
         (lambda dtype: dtype == "float32",
-         "only float32 for x (float64, bfloat16, float16 and int64 passes)"),
+         "only float32 for x (float64, bfloat16, float16 and int64 pass)"),
         (lambda dtype: dtype.endswith(("32", "64")) and dtype != "int64",
          "dtype of x: float32 and float64 fail, bfloat16, float16 and int64 pass"),
     ],
@@ -160,6 +160,14 @@ def test_asking_is_bounded() -> None:
     inputs = {name: tensor(number + 2, 11) for number, name in enumerate(names)}
     case = case_of([call("y", "stack", [ref(name) for name in names])], ["y"], **inputs)  # type: ignore[arg-type]
     assert sum(len(factor.changes) for factor in factors(case)) <= 25
+
+
+def test_a_dtype_is_not_the_only_one_if_others_fail_in_another_way() -> None:
+    """A message of g++ names the dtype, so that another dtype is another failure."""
+    (dtype,) = [one for one in factors(SINE) if one.name == "dtype float32"]
+    assert dtype.sentence([], ["int64"]) == ""
+    every = [change.value for change in dtype.changes]
+    assert dtype.sentence([], every).startswith("only float32 for x (")
 
 
 def test_an_explanation_is_kept_as_data() -> None:

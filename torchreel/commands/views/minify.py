@@ -150,7 +150,8 @@ def explain(found: Explanation) -> None:
     if not found.workaround:
         streams.result(f"{'workaround':<12} none of the config entries tried cures it")
     if found.neighbour:
-        streams.result(f"{'passes with':<12} {found.neighbour}")
+        label = "passes" if found.neighbour.startswith("without ") else "passes with"
+        streams.result(f"{label:<12} {found.neighbour}")
     for number, text in enumerate(found.same):
         streams.result(f"{'the same for' if not number else '':<12} {text}")
     unfinished = "" if found.complete else ", which is the limit: not everything was asked"

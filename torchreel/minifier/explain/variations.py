@@ -136,7 +136,8 @@ def _dtypes(case: Case) -> Iterator[Factor]:
             for node, value in zip(case.graph.placeholders, case.checkpoint.inputs, strict=True)
             if as_object(value).get("dtype") == dtype
         ]
-        yield Factor(f"dtype {dtype}", changes, _about_dtype(dtype, family, ", ".join(inputs)))
+        about = _about_dtype(dtype, family, ", ".join(inputs), len(changes))
+        yield Factor(f"dtype {dtype}", changes, about)
 
 
 def _with_dtype(case: Case, old: str, new: str) -> Case:
@@ -150,13 +151,16 @@ def _with_dtype(case: Case, old: str, new: str) -> Case:
 
 
 def _about_dtype(
-    dtype: str, family: tuple[str, tuple[str, ...]], inputs: str
+    dtype: str, family: tuple[str, tuple[str, ...]], inputs: str, asked: int
 ) -> Callable[[Sequence[int | str], Sequence[int | str]], str]:
     def sentence(fails: Sequence[int | str], passes: Sequence[int | str]) -> str:
         own = [name for name in fails if name in family[1]]
         others = [name for name in fails if name not in family[1]]
         if not own and not others:
-            return f"only {dtype} for {inputs} ({_listed(passes)} passes)" if passes else ""
+            if len(passes) < asked:  # with some it fails in another way, or can't be run
+                return ""
+            verb = "passes" if len(passes) == 1 else "pass"
+            return f"only {dtype} for {inputs} ({_listed(passes)} {verb})"
         if others and not passes:
             return f"any dtype of {inputs} ({_listed(fails)} fail as well)"
         if not any(name in family[1] for name in passes):

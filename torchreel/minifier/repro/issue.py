@@ -7,10 +7,12 @@ template can't write it otherwise. Not here: what the result is checked for (`va
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import cache
 
 from jinja2 import PackageLoader, Template
 
+from torchreel.errors import UnsupportedError
 from torchreel.escaping.characters import visible
 from torchreel.escaping.markdown import Markdown, environment
 from torchreel.escaping.shell import with_variables
@@ -56,6 +58,7 @@ def issue(
         imports=script.imports(case.imports),
         check=check,
         eager=case.eager,
+        exports=_ends_with_export(case),
         log=log,
         size=Markdown(f"{case.call_nodes} {case.unit}s"),
         versions=_versions(story),
@@ -63,6 +66,12 @@ def issue(
         commands=_commands(story.bisection),
         titled=title,
     )
+
+
+def _ends_with_export(case: AnyCase) -> bool:
+    with suppress(UnsupportedError):  # a program that ends with neither call
+        return isinstance(case, SourceCase) and case.exports
+    return False
 
 
 def _log(check: CheckResult, story: FailureSummary) -> str:
