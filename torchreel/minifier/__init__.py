@@ -2,7 +2,7 @@
 
 Each folder is a room; upper ones import lower ones, and the import contracts check that:
 
-- `minify`: the whole way, and `export`: the files for other people
+- `minify`: the whole way, and `repro`: the files for other people
 - `explain`, `bisect`: the neighbourhood of a smallest case, and the guilty part of the compiler
 - `initial_cases`, `accuracy`: the cases to start with, for a failure and for a wrong result
 - `search`: passes repeated to a fixpoint, over an oracle with a cache

@@ -1,7 +1,7 @@
 """Does it still fail in the same way? First as a case, then as the bundle that a stranger gets.
 
 Lives here: the judge of candidates, and the check of a written bundle. The processes are those of
-the minifier (`oracle`, `export.check`): confined, and the last one has torch alone.
+the minifier (`oracle`, `minifier.repro.check`): confined, and the last one has torch alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The values that a graph computes, by the types that they may have.
 
-Lives here: `Kind`, and the kinds of literals, of described inputs and of an operator's results.
-Not here: what may be done with them (`members`).  Called by `graphs`.
+Lives here: `ValueKind`, and the kinds of literals, of described inputs and of the results of an
+operator.  Not here: what may be done with them (`members`).  Called by `graphs`.
 
 A kind is a set of types: a value of a graph has one of them.  It is always an upper bound.
 Python's numbers and torch's symbolic ones are one type here: a graph may do the same with both.

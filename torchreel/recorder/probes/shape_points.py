@@ -1,4 +1,4 @@
-"""The private names of torch that rows 5 to 8 of the table of systems need, and what for.
+"""The private names of torch that the probes of ShapeEnvs, symbols, asserts and scalars need.
 
 Lives here: attach points.  Not here: what is done there (`shape_env`, `scalars`).
 """

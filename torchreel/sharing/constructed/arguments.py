@@ -1,4 +1,4 @@
-"""CallArguments of calls: the tagged tree, leaf by leaf."""
+"""Arguments of calls: the tagged tree, leaf by leaf."""
 
 from __future__ import annotations
 
