@@ -84,3 +84,23 @@ def test_a_function_of_the_users_is_called_if_its_module_was_imported() -> None:
         script("mine:differs")
     with pytest.raises(UnsupportedError, match="a function of the program's judges it"):
         construct(replace(CASE, comparator="mine:differs"), Pseudonyms())
+
+
+def _scaled() -> type[torch.Tensor]:
+    """Return a subclass that no function of torch may mix with another one of this name."""
+
+    class Scaled(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            if any(kind is not cls for kind in types):
+                return NotImplemented
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    return Scaled
+
+
+def test_subclasses_of_two_runs_are_compared_by_what_they_hold() -> None:
+    one, other = torch.ones(3).as_subclass(_scaled()), torch.ones(3).as_subclass(_scaled())
+    assert comparison.differences([one], [other]) == []
+    (found,) = comparison.differences([one], [torch.full((3,), 2.0).as_subclass(type(other))])
+    assert found.kind == "values"
