@@ -42,6 +42,9 @@ ONE_CALL = (
     "not seen."
 )
 """The limit of every verdict on a recorded graph."""
+_WITHOUT_CACHES = (
+    "No run uses the caches of compiled code: a wrong result that comes from these is not seen."
+)
 _ROUNDING = (
     "; no graph differs by more than rounding explains, so it may be rounding that the program "
     "enlarges"
@@ -170,7 +173,8 @@ def find_in_program(
     for case, report in raising:
         assert report.observed is not None, "it was kept for that"
         return case, add_failure(store, owner, report.observed, report.detail)
-    raise NotReproduced("\n".join(["Nor does the recorded program:", *dict.fromkeys(seen)]))
+    lines = ["Nor does the recorded program:", *dict.fromkeys(seen), _WITHOUT_CACHES]
+    raise NotReproduced("\n".join(lines))
 
 
 def with_doubt(detail: str) -> str:
