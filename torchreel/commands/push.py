@@ -41,7 +41,9 @@ def push(
     from torchreel.store.sending.watch import push_all, push_until_stopped
 
     if not to:
-        raise UsageError("Say where to push: --to postgresql+psycopg://USER@HOST/DATABASE.")
+        raise UsageError(
+            "Say where to push: --to postgresql+psycopg://USER@HOST/DATABASE, or --to STORE."
+        )
     sources = stores or [default_store()]
     reporter = view.PushPrinter(to, json=json)
     if watch:

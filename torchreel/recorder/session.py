@@ -272,7 +272,10 @@ def _say_which(target: str) -> None:
 
 def _checked(mode: str) -> str:
     if mode not in MODES:
-        raise UsageError(f"There is no mode {mode!r} of recording: use {' or '.join(MODES)}.")
+        raise UsageError(
+            f"There is no mode {mode!r} of recording: use {' or '.join(MODES)} (in TORCHREEL with "
+            f"a store: {MODES[0]}:STORE)."
+        )
     return mode
 
 
