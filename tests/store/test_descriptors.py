@@ -1,6 +1,7 @@
 """Descriptors that the program closes, and files that it overwrites: SQLite writes no more."""
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -40,6 +41,7 @@ def test_closing_a_range_waits_for_a_commit(path: Path, tmp_path: Path) -> None:
     """It took the descriptors between the look at them and the end of a commit."""
     builtin = os.closerange
     store = DirectStore(path)
+    assert pickle.loads(pickle.dumps(os.closerange)) is os.closerange
     number = os.open(tmp_path, os.O_RDONLY)
     closer = threading.Thread(target=lambda: os.closerange(number, number + 1))
     with descriptors.kept_open():

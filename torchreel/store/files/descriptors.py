@@ -54,6 +54,10 @@ def _closerange_when_unused(fd_low: int, fd_high: int, /) -> None:
             _in_use.release()
 
 
+# By which a pickle finds it: the builtin one is of `posix`, which keeps that.
+_closerange_when_unused.__module__ = "os"
+
+
 def watch_closerange() -> None:
     """Let `os.closerange` wait for `kept_open` from now on."""
     global _closerange
