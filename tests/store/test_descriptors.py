@@ -144,3 +144,37 @@ def test_a_closed_standard_descriptor_stays_closed() -> None:
     finally:
         os.dup2(kept, 0)
         os.close(kept)
+
+
+_CLOSES_AT_RANDOM = """
+import os, random, sys, threading, time
+from pathlib import Path
+from tests.store.rows import add_recording
+from torchreel.store.files.direct import DirectStore
+folder = Path(sys.argv[1])
+store = DirectStore(folder / "run.db")
+def write():
+    try:
+        while True:
+            with store.writer() as w:
+                for _ in range(300): add_recording(w, cwd="/src" * 1000)
+    except Exception: pass
+threading.Thread(target=write, daemon=True).start()
+time.sleep(random.uniform(0.02, 0.2))
+os.closerange(3, 256)
+files = [folder / f"file{n}" for n in range(12)]
+for file in files: os.write(os.open(file, os.O_RDWR | os.O_CREAT), b"mine " * 1000)
+time.sleep(0.1)
+os._exit(any(file.read_bytes() != b"mine " * 1000 for file in files))
+"""
+
+
+@pytest.mark.slow
+def test_no_commit_goes_on_in_files_of_the_program(path: Path, tmp_path: Path) -> None:
+    """Of 150 such programs 39 got pages of SQLite into a file of theirs."""
+    for number in range(15):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "run.db").write_bytes(path.read_bytes())
+        program = [sys.executable, "-c", _CLOSES_AT_RANDOM, str(folder)]
+        assert subprocess.run(program, check=False).returncode == 0
