@@ -11,7 +11,7 @@ CLASSES = [
     for value in vars(errors).values()
     if inspect.isclass(value) and issubclass(value, Exception)
 ]
-STATUS = {"TorchreelError": 1, "UsageError": 2, "BudgetSpent": 4}
+STATUS = {"TorchreelError": 1, "UsageError": 2, "BudgetSpent": 4, "QueryTimeSpent": 4}
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
