@@ -179,7 +179,7 @@ def _judged_in_a_process(
         why = f"it had not ended after {_SECONDS:.0f} s"
         return CheckResult(False, False, None, status, output, why, timed_out=True)
     found = _judged(signature, _observed(signature, seen, status, output), status, output)
-    message = in_one_line(shown.chain) if shown.chain else shown.message
+    message = in_one_line(shown.chain) if shown.chain else ""
     return replace(found, message=message, chain=shown.chain)
 
 
@@ -312,7 +312,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 class _Report(msgspec.Struct, frozen=True):
     """The exception as the runner wrote it; empty where there was none."""
 
-    message: str = ""
     chain: tuple[Raised, ...] = ()
     denials: tuple[Denial, ...] = ()
 

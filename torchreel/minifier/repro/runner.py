@@ -84,10 +84,8 @@ def without_compiler() -> None:
 
 def described(error: Exception, raised: Any) -> dict[str, Any]:
     """Return an exception as data, for a signature and for the search for a denial."""
-    lines = str(error).strip().splitlines() or [""]
     chain, denials = raised.raised_chain(error), raised.denials(error)
     return {
-        "message": written(f"{type(error).__name__}: {lines[0]}".rstrip(": ")),
         "chain": [one._replace(text=written(one.text)) for one in chain],
         "denials": [one._replace(text=written(one.text)) for one in denials],
     }
