@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 
+from torchreel.torch_compat.patching import patched
+
 
 def config_modules() -> dict[str, ModuleType]:
     """Return the configuration modules whose entries decide a compile."""
@@ -44,6 +46,27 @@ def non_default_entries(module: ModuleType) -> dict[str, object]:
 def config_keys(module: ModuleType) -> frozenset[str]:
     """Return the names of a config module's entries."""
     return frozenset(module._config)
+
+
+@contextlib.contextmanager
+def local_caches_on() -> Iterator[None]:
+    """Let compiled code be left in the caches of this machine, and be read from them.
+
+    That is torch's default, which the environment of this process may overrule; what the program
+    itself sets holds. Compiled headers are not kept: a new folder would begin with making them.
+    """
+    from torch._functorch import config as functorch
+    from torch._inductor import config as inductor
+    from torch.utils._config_module import _UNSET_SENTINEL
+
+    with contextlib.ExitStack() as stack:
+        for module, name in ((inductor, "fx_graph_cache"), (functorch, "enable_autograd_cache")):
+            entry = module._config[name]
+            stack.enter_context(patched(entry, "env_value_force", _UNSET_SENTINEL))
+            # A patch that has ended may have left the forced value as one that was set.
+            stack.enter_context(module.patch({name: True}))
+        stack.enter_context(inductor.patch({"cpp_cache_precompile_headers": False}))
+        yield
 
 
 @contextlib.contextmanager

@@ -110,14 +110,32 @@ def test_an_annotated_global_is_one_in_both_runs() -> None:
         scope: dict[str, object] = {}
         exec(compile(script.text, "script", "exec"), scope)
         assert "b: int = 1" in script.text
-        assert scope["z"] == 2
+        assert ("z" in scope) == (script.form == "global program")
+
+
+def test_names_of_a_program_are_global_in_the_last_form_only() -> None:
+    """Nobody would write it so; but to code that asks for globals it is the only one."""
+    program = "import torch\ntotal = 0\ndef count():\n    global total\n    total += 1\ncount()\n"
+    case = SourceCase(program, observes="total", whole=True)
+    forms = {script.form: script.text for script in comparing_forms(case, [])}
+    assert list(forms) == ["program", "global program"]
+    assert [text.count("global ") for text in forms.values()] == [1, 2]
+
+
+def test_a_program_that_needs_caches_begins_with_empty_ones() -> None:
+    case = SourceCase(PROGRAM.format(text=""), caches=True, observes="result")
+    scripts = [source_form(case, crash_signature("dynamo", "", 11), []), *comparing_forms(case, [])]
+    for script in scripts:
+        lines = script.text.splitlines()
+        emptied = lines.index("os.environ['TORCHINDUCTOR_CACHE_DIR'] = tempfile.mkdtemp()")
+        assert {"import os", "import tempfile"} <= set(lines[:emptied])
 
 
 def test_comparing_forms_are_programs_of_ascii() -> None:
     forms: list[Script] = list(
         comparing_forms(SourceCase(PROGRAM.format(text="ß"), observes="result"), HEADER)
     )
-    assert {script.form for script in forms} == {"function", "program"}
+    assert {script.form for script in forms} == {"function", "program", "global program"}
     for script in forms:
         assert script.text.isascii()
         assert "import os" not in [ast.unparse(node) for node in ast.parse(script.text).body]

@@ -21,6 +21,7 @@ from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.child.program_runner import run
 from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
+from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.repro import ExportOptions, export, export_case
 from torchreel.minifier.repro.story import FailureSummary
 from torchreel.minifier.results.verdicts import OracleReport
@@ -108,6 +109,22 @@ compiled = torch.compile(lambda x: model.m(x), backend="eager")
 print("before", compiled(x))
 Model.m.__code__ = second.__code__
 assert torch.equal(compiled(x), model.m(x)), "stale"
+"""
+
+# Only the cache of Inductor asks a pass for its digest.
+IN_CACHES = """\
+import torch
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+class Nothing(CustomGraphPass):
+    def __call__(self, graph):
+        pass
+
+    def uuid(self):
+        raise ValueError("no uuid")
+
+torch._inductor.config.post_grad_custom_post_pass = Nothing()
+torch.compile(lambda x: x + 1)(torch.ones(3))
 """
 
 
@@ -239,6 +256,34 @@ def test_an_argument_that_was_taken_out_is_not_guessed(tmp_path: Path) -> None:
     path = recorded(tmp_path, text, "--api-token", "hunter2222")
     with Store.open(path) as store, pytest.raises(UnsupportedError, match="was redacted"):
         recorded_program(store, queries.compiles(store, 1)[0], TRUSTED)
+
+
+@pytest.mark.slow
+def test_a_failure_that_needs_caches_is_reduced_with_them(tmp_path: Path) -> None:
+    with Store.open(recorded(tmp_path, IN_CACHES), write=True) as store:
+        found = minify(store, options=replace(TRUSTED, explain=False))
+        assert isinstance(found.case, SourceCase)
+        assert (found.case.caches, found.case.call_nodes) == (True, 9)
+        assert SourceCase.from_json(parse_json(found.case.to_bytes())) == found.case
+        (compile,) = queries.compiles(store, 1)
+        result = export(store, compile, ExportOptions(tmp_path / "out", trust=True))
+    assert result.check.holds
+    script = (tmp_path / "out" / "repro.py").read_text()
+    assert "os.environ['TORCHINDUCTOR_CACHE_DIR'] = tempfile.mkdtemp()" in script
+
+
+@pytest.mark.slow
+def test_caches_are_empty_when_a_run_begins(tmp_path: Path) -> None:
+    """Nor does a setting of the worker's own keep them off."""
+    text = IN_CACHES.replace('raise ValueError("no uuid")', 'return "one"') + (
+        "from torch._dynamo.utils import counters\n"
+        'raise ValueError(f\'{counters["inductor"]["fxgraph_cache_miss"]} of 1\')\n'
+    )
+    wanted = Signature("exception", "run", "", ("ValueError",), (), "N of N")
+    case = SourceCase(text, whole=True, caches=True, eager=False)
+    with WorkerOracle(wanted, trust=True) as oracle:
+        details = [oracle.judge(replace(case, repeats=n)).detail for n in (1, 2)]
+    assert details == ["ValueError: 1 of 1"] * 2
 
 
 @pytest.fixture

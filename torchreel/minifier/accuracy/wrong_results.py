@@ -42,8 +42,9 @@ ONE_CALL = (
     "not seen."
 )
 """The limit of every verdict on a recorded graph."""
-_WITHOUT_CACHES = (
-    "No run uses the caches of compiled code: a wrong result that comes from these is not seen."
+_OF_OTHER_PROCESSES = (
+    "Caches of compiled code begin empty: a wrong result that comes from what another process left "
+    "there is not seen."
 )
 _ROUNDING = (
     "; no graph differs by more than rounding explains, so it may be rounding that the program "
@@ -165,15 +166,15 @@ def find_in_program(
         if is_wrong(report) and report.observed is not None:
             case, detail = replace(case, observes=str(report.values[OBSERVES])), report.detail
             if listener is not None:
-                listener.on_step(looking(f"it differs: {with_doubt(detail)}"))
+                listener.on_step(looking(f"{case.summary} differs: {with_doubt(detail)}"))
             return case, add_failure(store, owner, report.observed, with_doubt(detail))
         if report.observed is not None and report.observed.failure_class == "exception":
             raising.append((replace(case, observes=""), report))
-        seen.append(f"  the program itself: {_in_words(report)}")
+        seen.append(f"  {case.summary}: {_in_words(report)}")
     for case, report in raising:
         assert report.observed is not None, "it was kept for that"
         return case, add_failure(store, owner, report.observed, report.detail)
-    lines = ["Nor does the recorded program:", *dict.fromkeys(seen), _WITHOUT_CACHES]
+    lines = ["Nor does the recorded program:", *dict.fromkeys(seen), _OF_OTHER_PROCESSES]
     raise NotReproduced("\n".join(lines))
 
 

@@ -32,6 +32,9 @@ OBSERVES = "observes"
 RESULT, ARGUMENTS, KEYWORDS = "result", "arguments", "keywords"
 """The names of the result and the arguments of the last call in an observation."""
 
+CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+"""The environment variable that says where torch keeps compiled code."""
+
 RANDOM = re.compile(r"rand|dropout|bernoulli|normal|multinomial|uniform|exponential|seed")
 """The operators that draw random numbers, by a part of their names."""
 
@@ -83,6 +86,8 @@ class SourceCase:
     """The expression that is to differ from eager mode; empty where the program has to fail."""
     whole: bool = False
     """True for a program as it was recorded; False for one that was made from a frame."""
+    caches: bool = False
+    """True where compiled code comes from caches too, which are empty when a run begins."""
 
     kind = KIND
     is_code = True
@@ -92,6 +97,8 @@ class SourceCase:
     @property
     def summary(self) -> str:
         """Return in a few words what it is."""
+        if self.whole and self.caches:
+            return "the recorded program itself, with the caches of compiled code"
         if self.whole:
             return "the recorded program itself"
         return "the program made from the recorded frame"
@@ -167,6 +174,7 @@ class SourceCase:
             "eager": self.eager,
             **({"observes": self.observes} if self.observes else {}),
             **({"whole": True} if self.whole else {}),
+            **({"caches": True} if self.caches else {}),
         }
 
     @classmethod
@@ -183,6 +191,7 @@ class SourceCase:
             bool(data.get("eager", 1)),
             str(data.get("observes", "")),
             data.get("whole") is True,
+            data.get("caches") is True,
         )
         found.tree  # noqa: B018
         if found.observes not in ("", ANYTHING):

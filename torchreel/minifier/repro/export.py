@@ -334,8 +334,15 @@ def _header(case: AnyCase, story: FailureSummary, message: str = "") -> Sequence
         "",
         ", ".join(filter(None, known)),
         f"signature {signature.digest[:12]}; {_made(case, story)}",
+        *_needs(case),
         f"{how} while the bug is there; exit status 0 when it is gone.",
     ]
+
+
+def _needs(case: AnyCase) -> list[str]:
+    if isinstance(case, SourceCase) and case.caches:
+        return ["It begins with empty caches of compiled code; it was not seen to fail without."]
+    return []
 
 
 def _made(case: AnyCase, story: FailureSummary) -> str:

@@ -58,6 +58,7 @@ def issue(
         imports=script.imports(case.imports),
         check=check,
         eager=case.eager,
+        needs_caches=isinstance(case, SourceCase) and case.caches,
         exports=_ends_with_export(case),
         log=log,
         size=Markdown(f"{case.call_nodes} {case.unit}s"),

@@ -13,7 +13,7 @@ from itertools import takewhile
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import ascii_strings
 from torchreel.minifier.cases.last_call import wrapped
-from torchreel.minifier.cases.source_case import ARGUMENTS, RANDOM, RESULT, SourceCase
+from torchreel.minifier.cases.source_case import ARGUMENTS, CACHE_FOLDER, RANDOM, RESULT, SourceCase
 from torchreel.minifier.scripts.script import Script, comments, precautions
 from torchreel.minifier.scripts.validation.scripts import check_program
 from torchreel.store.failures.signature import Signature
@@ -21,33 +21,53 @@ from torchreel.store.failures.signature import Signature
 
 def source_form(case: SourceCase, signature: Signature, header: Sequence[str]) -> Script:
     """Return the program, ready to be run by itself."""
-    first = ast.parse("\n".join(precautions(signature))).body
-    imports = ast.parse("\n".join(_imports(signature))).body
+    lines = [*precautions(signature), *_caches(case)]
     heads, rest = _parts(case)
+    return _script("source", header, _with_imports(lines, heads), [*_parsed(lines), *rest])
+
+
+_EMPTY_CACHES = f'os.environ["{CACHE_FOLDER}"] = tempfile.mkdtemp()'
+
+
+def _caches(case: SourceCase) -> list[str]:
+    """Return the lines that empty the caches of compiled code, if the program needs these."""
+    return [_EMPTY_CACHES] if case.caches else []
+
+
+def _with_imports(lines: Sequence[str], heads: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return the imports of a program, with those that lines before it need."""
     futures = [node for node in heads if _is_future(node)]
     others = [node for node in heads if not _is_future(node)]
-    return _script("source", header, [*futures, *imports, *others], [*first, *rest])
+    own = {name for line in lines for name in _names(line) & _MODULES}
+    return [*futures, *_parsed([f"import {name}" for name in sorted(own)]), *others]
 
 
-def _imports(signature: Signature) -> Iterator[str]:
-    for line in precautions(signature):
-        yield f"import {line.partition('.')[0]}"
+_MODULES = frozenset({"faulthandler", "os", "resource", "tempfile"})
+
+
+def _parsed(lines: Sequence[str]) -> list[ast.stmt]:
+    return ast.parse("\n".join(lines)).body
 
 
 def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]:
     """Yield scripts that compare the observed values of a program, eager and compiled.
 
     The first call the function twice, where that shows the difference; the others run the whole
-    program twice.
+    program twice. Its names are those of one function, and where that is something else to the
+    program, global ones.
     """
     heads, rest = _parts(case)
+    lines = _caches(case)
+    first, heads = _parsed(lines), _with_imports(lines, _with_torch(heads))
     called_twice = _called_twice(case, rest)
     bodies = [("function", called_twice)] if called_twice else []
-    for form, body in [*bodies, ("program", _run_twice(case, rest))]:
+    bodies.append(("program", _run_twice(case, rest, with_global=False)))
+    bodies.append(("global program", _run_twice(case, rest, with_global=True)))
+    for form, body in bodies:
         names = _own_names(rest)
         for how in _COMPARISONS:
             end = _Renamed(names).visit(ast.parse(how))
-            yield _script(form, header, _with_torch(heads), [*body, *end.body])
+            yield _script(form, header, heads, [*first, *body, *end.body])
 
 
 def _script(
@@ -127,8 +147,8 @@ def _of(case: SourceCase, value: ast.expr) -> ast.expr:
     return _Replaced({RESULT: value}).visit(tree)  # type: ignore[no-any-return]
 
 
-def _run_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return the program as a function, whose names stay global: it makes everything anew."""
+def _run_twice(case: SourceCase, body: Sequence[ast.stmt], *, with_global: bool) -> list[ast.stmt]:
+    """Return the program as a function, which makes everything anew; its names may stay global."""
     lines = list(body) if case.whole else _with_observed_call(case, body)
     # A whole program may draw numbers where nothing says so: a new layer does, for its weights.
     if case.whole or _is_random(body):
@@ -136,7 +156,7 @@ def _run_twice(case: SourceCase, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     # An annotated name can't be global.
     lines = [_WithoutAnnotations().visit(node) for node in lines]
     known = [name for node in body for name in _bound(node)]
-    if known:
+    if known and with_global:
         lines = [ast.Global(list(dict.fromkeys(known))), *lines]
     lines.append(ast.Return(ast.parse(case.observes, mode="eval").body))
     names = _own_names(body)

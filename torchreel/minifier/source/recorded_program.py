@@ -12,8 +12,9 @@ import ast
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from torchreel.errors import UnsupportedError
@@ -35,12 +36,15 @@ _COMPARING = ("assert_close", "assert_allclose", "assert_equal")
 def recorded_program(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
     """Return the program of a compile's recording, without and with its `try` statements.
 
+    Each also with the caches of compiled code, which the others do not use.
     Raises `UnsupportedError` where it is not to be had.
     """
     tree = _parsed(store, compile)
     with _writable():
         texts = (_text(_spliced(_without_try(tree))), _text(tree))
-    return [SourceCase(t, options.imports, whole=True) for t in dict.fromkeys(texts)]
+    return _without_and_with_caches(
+        SourceCase(t, options.imports, whole=True) for t in dict.fromkeys(texts)
+    )
 
 
 def observed_program(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
@@ -52,8 +56,19 @@ def observed_program(store: Store, compile: Compile, options: MinifyOptions) -> 
     tree = _parsed(store, compile)
     with _writable():
         texts = [_text(_Named().visit(_spliced(one))) for one in (_without_try(tree), tree)]
-    cases = (SourceCase(t, options.imports, whole=True, observes=ANYTHING) for t in texts)
-    return list(dict.fromkeys(cases))
+    return _without_and_with_caches(
+        SourceCase(t, options.imports, whole=True, observes=ANYTHING) for t in dict.fromkeys(texts)
+    )
+
+
+def _without_and_with_caches(cases: Iterable[SourceCase]) -> list[SourceCase]:
+    """Return the cases, and then the same with caches of compiled code.
+
+    These come last: a failure that needs them is rare, and each run has to compile all anew.
+    """
+    without = list(cases)
+    filling = [case for case in without if not case.ends_with_dynamo]
+    return [*without, *(replace(case, caches=True) for case in filling)]
 
 
 @contextmanager

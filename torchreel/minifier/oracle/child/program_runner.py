@@ -21,13 +21,20 @@ import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 import torch
 
 from torchreel.minifier.cases.last_call import in_eager_mode, last_call
-from torchreel.minifier.cases.source_case import ANYTHING, OBSERVES, RANDOM, SourceCase
+from torchreel.minifier.cases.source_case import (
+    ANYTHING,
+    CACHE_FOLDER,
+    OBSERVES,
+    RANDOM,
+    SourceCase,
+)
 from torchreel.minifier.oracle.child import code_generation
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
 from torchreel.minifier.oracle.child.killed_programs import killed_program
@@ -44,10 +51,12 @@ from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.minifier.results.verdicts import Verdict
 from torchreel.recorder.event_log.failures import is_control_flow, is_soft
 from torchreel.recorder.probes import dynamo, export
+from torchreel.replay.imposed.vector_isa import copy_probes
 from torchreel.sandbox.processes import die_with_parent
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import Signature, from_exception, signal_name
+from torchreel.torch_compat import configs
 from torchreel.torch_compat.dynamo import forget_backends_of
 from torchreel.torch_compat.operators import dispatcher
 from torchreel.torch_compat.patching import patched
@@ -87,6 +96,7 @@ def run(task: Task, announce: Announce) -> ChildReport:
         ErrorCatcher() as outcome,
         followed(stages, lambda partition: "full", points),
         _watched(export.EXPORT if case.exports else dynamo.COMPILE, stages, seen),
+        _caches_of(case),
     ):
         execute(codes[1], case.text, runs[2])
     if outcome.error is not None:
@@ -158,7 +168,7 @@ def _with_eager_numbers(
     """
     torch._dynamo.reset()
     again = ProgramRun()
-    with ErrorCatcher() as outcome, code_generation.eager_random_numbers():
+    with ErrorCatcher() as outcome, code_generation.eager_random_numbers(), _caches_of(case):
         execute(code, case.text, again)
     if outcome.error is not None:
         return None
@@ -217,6 +227,26 @@ def execute(code: CodeType, text: str, run: ProgramRun) -> None:
         stack.enter_context(dispatcher.libraries_noted(_FILE, _libraries))
         stack.enter_context(suppress(SystemExit))  # a whole program may end itself
         exec(code, vars(module))
+
+
+@contextmanager
+def _caches_of(case: SourceCase) -> Iterator[None]:
+    """Give a program that needs the caches of compiled code empty ones, for the length of a `with`.
+
+    What another run left there would decide this one.
+    """
+    if not case.caches:
+        yield
+        return
+    before = os.environ[CACHE_FOLDER]
+    folder = tempfile.mkdtemp(prefix="caches-", dir=before)  # which ends with the worker
+    copy_probes(Path(folder), make=False)
+    os.environ[CACHE_FOLDER] = folder
+    try:
+        with configs.local_caches_on():
+            yield
+    finally:
+        os.environ[CACHE_FOLDER] = before
 
 
 def _eager_mode(case: SourceCase) -> AbstractContextManager[object]:
