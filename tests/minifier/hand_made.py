@@ -87,6 +87,7 @@ class Predicate:
 
     fails: Callable[[Case], bool]
     fails_otherwise: Callable[[Case], bool] = lambda case: False
+    other: Signature = OTHER_BUG
     seen: list[str] = field(default_factory=list)
 
     def judge(self, case: Case) -> OracleReport:
@@ -95,5 +96,7 @@ class Predicate:
         if self.fails(case):
             return OracleReport("same", BUG)
         return (
-            OracleReport("other", OTHER_BUG) if self.fails_otherwise(case) else OracleReport("none")
+            OracleReport("other", self.other)
+            if self.fails_otherwise(case)
+            else OracleReport("none")
         )

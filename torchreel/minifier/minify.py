@@ -77,7 +77,8 @@ def minify(
                 raise
             otherwise = problem.starts_otherwise(error)
             if listener is not None:
-                listener.on_step(looking(f"starting with the program itself, for: {error}"))
+                why = str(error).partition("\n")[0]
+                listener.on_step(looking(f"starting with the program itself, for: {why}"))
             found = _reduced(store, problem, worker, spending, listener, otherwise)
         return _with_explanation(store, worker, problem, spending, found)
 

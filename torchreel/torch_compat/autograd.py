@@ -1,12 +1,15 @@
-"""Contexts of an `autograd.Function`: the `ctx` of its forward."""
+"""The `ctx` of an `autograd.Function`, and decorators that set a mode of autograd."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch.autograd.function import BackwardCFunction, Function
+from torch.utils._contextlib import _DecoratorContextManager
 
 
 def function_of_context(value: object) -> type[Function] | None:
@@ -30,6 +33,27 @@ def new_context(function: Any, needs_input_grad: Sequence[bool]) -> object:
     context = function._backward_cls()
     context.needs_input_grad = tuple(needs_input_grad)
     return context
+
+
+def decorated(function: FunctionType) -> tuple[type, list[object], FunctionType] | None:
+    """Return the context manager of torch that decorates a function, by its class and arguments,
+    and the function itself.
+
+    That is what `@torch.no_grad()` and its kind make. None for any other function, and for context
+    managers whose arguments can't be told.
+    """
+    found = inspect.getclosurevars(function).nonlocals if function.__closure__ else {}
+    clone, inner = found.get("ctx_factory"), found.get("func")
+    if function.__code__.co_name != "decorate_context" or not isinstance(inner, FunctionType):
+        return None
+    context = getattr(clone, "__self__", None)
+    if not isinstance(context, _DecoratorContextManager):
+        return None
+    given = vars(context).get("mode")
+    if type(given) is bool:
+        return type(context), [given], inner
+    takes_none = type(context).clone is _DecoratorContextManager.clone
+    return (type(context), [], inner) if takes_none else None
 
 
 class _WithHistory(Function):

@@ -102,6 +102,16 @@ def test_it_does_not_slip_to_another_bug() -> None:
     assert [caught.signature for caught in found.other_failures] == [OTHER_BUG]
 
 
+def test_a_program_that_compiles_nothing_is_no_other_failure() -> None:
+    """A reduction has made it wrong itself: an error outside of every stage says nothing."""
+    nothing = replace(OTHER_BUG, stage="")
+    functions = ["relu", "tan", "relu", "sin", "relu", "cos"]
+    oracle = Predicate(sin_reaches_cos, lambda case: "tan" in functions_of(case), nothing)
+    found = Search(oracle, BUG).run(chain(functions))
+    assert functions_of(found.case) == ["sin", "cos"]
+    assert found.other_failures == ()
+
+
 def test_what_does_not_fail_is_refused() -> None:
     """With what was seen instead."""
     with pytest.raises(NotReproduced, match="it did not fail"):

@@ -266,6 +266,14 @@ def test_an_argument_goes() -> None:
     assert any("torch.compile(fn, dynamic=True)()" in text for text in found)
 
 
+def test_a_static_method_stays_one() -> None:
+    """Other decorators go."""
+    text = "import torch\n\nclass A:\n    @staticmethod\n    @other\n    def f(x):\n        pass\n"
+    found = candidates(Arguments(), f"{text}torch.compile(A.f)(3)\n")
+    assert any("@other" not in text for text in found)
+    assert all("@staticmethod" in text for text in found)
+
+
 def test_a_parameter_that_is_given_by_name_alone_goes() -> None:
     text = "import torch\ndef fn(x, *, scale=None, mask=None):\n    return x.sin() * scale\n"
     (found,) = candidates(Parameters(), f"{text}torch.compile(fn)(1, mask=2, scale=3)\n")

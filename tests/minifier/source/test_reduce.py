@@ -213,6 +213,65 @@ def test_what_closures_hold_is_written(closures: bool) -> None:
     assert ("def make_Timer(" in "\n".join(parts)) == closures
 
 
+class Doubled(torch.autograd.Function):
+    """What torch documents as two static methods."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        """Return the double."""
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the gradient."""
+        return gradient * 2
+
+
+class Moded:
+    """Has methods under decorators of torch, with and without arguments."""
+
+    @torch.no_grad()
+    def first(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a result without a gradient."""
+        return x + 1
+
+    @staticmethod
+    @torch.inference_mode(False)
+    def second(x: torch.Tensor) -> torch.Tensor:
+        """Return another."""
+        return x + 1
+
+
+@torch.set_grad_enabled(True)
+def graded(x: torch.Tensor) -> torch.Tensor:
+    """Return a result with a gradient."""
+    return Doubled.apply(x)
+
+
+def moded(x: torch.Tensor) -> list[bool]:
+    """Say which results have a gradient."""
+    results = [Moded().first(x), Moded.second(x), graded(x)]
+    return [result.requires_grad for result in results]
+
+
+@pytest.mark.parametrize("closures", [False, True])
+def test_decorators_of_torch_are_written_as_such(closures: bool) -> None:
+    """Nobody knows `no_grad` by the closure that it makes, nor `Function` by its file."""
+    objects = Objects(Sources({}), Names(()), Choice(closures=closures))
+    name = objects.function(moded)
+    made = [*objects.names.lines.values(), *(d.text for d in objects.definitions)]
+    text = "\n".join([*made, *objects.statements])
+    assert "class Doubled(torch.autograd.Function):\n    @staticmethod\n" in text
+    assert "    @torch.no_grad()\n    def first(self, x):" in text
+    assert "    @staticmethod\n    @torch.inference_mode(False)\n    def second(x):" in text
+    assert "= torch.set_grad_enabled(True)(" in text
+    assert "ctx_factory" not in text
+    names: dict[str, Any] = {}
+    exec(text, names)
+    with torch.no_grad():
+        assert names[name](torch.ones(2, requires_grad=True)) == [False, True, True]
+
+
 def counted(x: torch.Tensor, pairs: Any, numbers: Any) -> torch.Tensor:
     """Use up what is left of the iterators, in a way that Dynamo refuses."""
     for place, (name, number) in pairs:

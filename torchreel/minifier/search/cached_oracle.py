@@ -211,6 +211,8 @@ class CachedOracle:
         return [r.observed for r in reports if r is not None and r.observed is not None]
 
     def _catch(self, case: AnyCase, signature: Signature) -> None:
+        if not signature.stage:  # a program that is wrong itself, and compiled nothing
+            return
         key = sort_key(case)
         known = self._caught.get(signature.digest)
         if known is None or key < known[0]:

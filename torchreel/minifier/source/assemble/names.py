@@ -18,6 +18,9 @@ _PUBLIC = (
     "operator", "functools", "itertools", "collections",
 )  # fmt: skip
 
+_OF_TORCH = ("torch", "torch.autograd")
+"""Modules that `import torch` brings."""
+
 
 class Names:
     """The names of a program, and its import lines."""
@@ -51,7 +54,7 @@ class Names:
         home = getattr(obj, "__module__", None) or "builtins"
         if not isinstance(name, str) or "<" in name:
             return None
-        places = [*_PUBLIC, home] if self.is_allowed(home) or home is None else []
+        places = [*_PUBLIC, *_packages(home), home] if self.is_allowed(home) else []
         return next(((place, name) for place in places if _found(place, name) is obj), None)
 
     def bound(self, hint: str, obj: object) -> str | None:
@@ -79,7 +82,7 @@ class Names:
         module, name = place
         if module == "builtins":
             return name
-        if module != "torch" and not module.startswith("torch.nn"):
+        if module not in _OF_TORCH and not module.startswith("torch.nn"):
             self.lines.setdefault(module, f"import {module}")
         return f"{module}.{name}"
 
@@ -99,6 +102,12 @@ class Names:
         name = self.fresh(hint)
         self.lines[name] = line if name == hint else otherwise + name
         return name
+
+
+def _packages(module: str) -> list[str]:
+    """Return the packages that a module lies in, the outermost first: what is public is there."""
+    parts = module.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts))]
 
 
 def _found(module: str, name: str) -> object:

@@ -32,7 +32,7 @@ from torchreel.minifier.source.assemble.functions import (
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.tensors import Tensors
 from torchreel.recorder.frames.patches import Patch
-from torchreel.torch_compat import dynamo
+from torchreel.torch_compat import autograd, dynamo
 from torchreel.torch_compat.operators import dispatcher
 
 _SINGLE = (torch.dtype, torch.layout, torch.memory_format)
@@ -169,6 +169,10 @@ class Objects:
             region = dynamo.nested_compile_region(obj)
             if region is not None:
                 return f"torch.compiler.nested_compile_region({self.expression(region)})"
+            wrapped = self._decorated(obj)
+            if wrapped is not None:
+                decorator, inner = wrapped
+                return self._keep(obj, self.assigned(hint, f"{decorator}({self.function(inner)})"))
             return self.function(obj, hint)
         if isinstance(obj, enum.Enum):
             return f"{self.class_(type(obj))}.{obj.name}"
@@ -195,6 +199,14 @@ class Objects:
         text = self._text(function, tree, cells)
         self.definitions.append(Definition(name, text))
         return name
+
+    def _decorated(self, function: FunctionType) -> tuple[str, FunctionType] | None:
+        """Return the expression of a decorator of torch's, and what it decorates."""
+        found = autograd.decorated(function)
+        if found is None or self.names.expression(found[0]) is None:
+            return None
+        kind, given, inner = found
+        return f"{self.names.expression(kind)}({', '.join(map(repr, given))})", inner
 
     def _closure(
         self, function: FunctionType, tree: ast.FunctionDef, name: str, cells: Mapping[str, Any]
@@ -314,7 +326,9 @@ class Objects:
 
     def _cells_of_methods(self, kind: type) -> dict[str, Any]:
         """Return the cells of a class's methods, by name, without the one of the class itself."""
-        methods = [value for value in vars(kind).values() if isinstance(value, FunctionType)]
+        found = [value for value in vars(kind).values() if isinstance(value, FunctionType)]
+        wrapped = [self._decorated(method) for method in found]
+        methods = [inner[1] if inner else one for one, inner in zip(found, wrapped, strict=True)]
         cells = [self._cells(method) for method in methods if self._ran(method)]
         return {
             name: value for found in cells for name, value in found.items() if value is not kind
@@ -363,6 +377,9 @@ class Objects:
             return []
         if _is_generated(function):
             return []
+        wrapped = self._decorated(function)
+        if wrapped is not None:
+            return self._method(wrapped[1], [*decorators, f"@{wrapped[0]}"], name)
         tree = self._sources.function(function)
         if tree is None:
             return []

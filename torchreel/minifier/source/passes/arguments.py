@@ -41,8 +41,8 @@ class Arguments(SourcePass):
         compiled = (*call, *([] if case.exports else [("func", -1)]), ("args", 0))
         found = [
             Remove(place)
-            for place, _ in walk(module)
-            if place and place[-1][0] in _LISTS and place != compiled
+            for place, node in walk(module)
+            if place and place[-1][0] in _LISTS and place != compiled and not _is_static(node)
         ]
         defaults = [
             NoDefault(place)
@@ -50,6 +50,13 @@ class Arguments(SourcePass):
             if isinstance(node, cst.Param) and node.default is not None
         ]
         return [*found[::-1], *defaults]
+
+
+def _is_static(node: cst.CSTNode) -> bool:
+    """Return True for a decorator that a method without `self` has to have, as torch documents it
+    of `autograd.Function`.
+    """
+    return isinstance(node, cst.Decorator) and code_of(node.decorator) == "staticmethod"
 
 
 @dataclass(frozen=True)
