@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.escaping.nasty import EVERYTHING, FRAGMENTS, TEXTS, with_every_fragment
+from tests.minifier.hand_made import chain
 from tests.minifier.scripts.test_script import CASES, without_imports
 from torchreel.errors import DamagedStore
 from torchreel.escaping.characters import is_visible
@@ -139,6 +140,17 @@ def test_a_workaround_of_a_store_is_entries_of_a_config_alone() -> None:
     for other in ("import os", f"{line}; import os", f"{line}\nimport os", "torch.x = ' '"):
         with pytest.raises(DamagedStore):
             Explanation.from_json({**kept, "workaround": [line, other]})
+
+
+def test_the_title_of_a_wrong_result_names_what_is_called() -> None:
+    """Unless that says nothing, or is no name."""
+    wrong = wrong_result_signature("values")
+    small = chain(["sin", "add", "sin"])
+    assert title(wrong, small) == "torch.compile computes a wrong result (values): sin, add"
+    without = "torch.compile computes a wrong result (values)"
+    assert title(wrong, chain(["sin", "cos", "tan", "exp", "log"])) == without
+    assert title(wrong, chain(["sin\n# coding: x"])) == without
+    assert title(wrong) == without
 
 
 def test_an_issue_names_what_the_script_imports() -> None:

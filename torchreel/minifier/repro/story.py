@@ -8,7 +8,9 @@ from pathlib import PurePath
 
 from torchreel.errors import UsageError
 from torchreel.minifier.bisect.results import Bisection
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.protocol import AnyCase
+from torchreel.minifier.cases.side_effects import base_name
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.options import MinifyOptions
@@ -60,6 +62,10 @@ class FailureSummary:
         }
 
 
+_MOST_NAMES = 4
+"""A title names as many operators as it calls, if they are no more than these."""
+
+
 def title(signature: Signature, case: AnyCase | None = None) -> str:
     """Return a failure in one line, as the title of an issue; `case` shows what is compiled."""
     where = f"in stage {signature.stage}" + (
@@ -83,9 +89,22 @@ def title(signature: Signature, case: AnyCase | None = None) -> str:
                 f"Dynamo traces a program into one that does something else ({signature.message})"
             )
         case "wrong_result":
-            return f"torch.compile computes a wrong result ({signature.message})"
+            return f"torch.compile computes a wrong result ({signature.message}){_calls(case)}"
     message = signature.message.partition("\n")[0]
     return f"{'/'.join(signature.exception_types)} {where}: {message}".rstrip(": ")
+
+
+def _calls(case: AnyCase | None) -> str:
+    """Return what a small graph calls, which is what one searches for; '' for another case.
+
+    A name of a store is text, and is left out where it could be more than a name.
+    """
+    if not isinstance(case, Case):
+        return ""
+    names = dict.fromkeys(base_name(node) for node in case.graph.nodes if node.is_call)
+    if not 0 < len(names) <= _MOST_NAMES or not all(name.isidentifier() for name in names):
+        return ""
+    return f": {', '.join(names)}"
 
 
 def headline(signature: Signature, message: str, case: AnyCase | None = None) -> str:
