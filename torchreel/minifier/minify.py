@@ -77,7 +77,7 @@ def minify(
                 raise
             otherwise = problem.starts_otherwise(error)
             if listener is not None:
-                why = str(error).partition("\n")[0]
+                why = str(error).partition("\n")[0].partition(" What happened")[0]
                 listener.on_step(looking(f"starting with the program itself, for: {why}"))
             found = _reduced(store, problem, worker, spending, listener, otherwise)
         return _with_explanation(store, worker, problem, spending, found)
@@ -97,7 +97,7 @@ def _reduced(
             return reduce_failure(store, judge, starts, failure, spending, listener)
     except BudgetSpent as error:
         raise BudgetSpent(
-            f"{error} The failing case was not seen to fail twice before that (oracle runs: "
+            f"{error} The failure was not seen twice before that (oracle runs: "
             f"{spending.runs}), so nothing was reduced: set a higher limit."
         ) from error
 

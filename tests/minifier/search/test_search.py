@@ -86,6 +86,22 @@ def test_any_graph_with_one_culprit_ends_at_one_node(case: Case, culprit: str) -
         assert functions_of(Search(Predicate(fails), BUG).run(case).case) == [culprit]
 
 
+def test_what_eager_mode_refuses_is_no_failure_of_the_compiler() -> None:
+    """Nobody finds more by comparing environments then."""
+
+    @dataclass
+    class Refusing(Predicate):
+        stage: str = "eager"
+
+        def judge(self, case: Case) -> OracleReport:
+            return OracleReport("invalid", detail="ZeroDivisionError", stage=self.stage)
+
+    with pytest.raises(NotReproduced, match="Eager mode raises too"):
+        Search(Refusing(lambda case: False), BUG).run(long_chain())
+    with pytest.raises(NotReproduced, match="Compare the environments"):
+        Search(Refusing(lambda case: False, stage="dynamo"), BUG).run(long_chain())
+
+
 def test_no_verdict_is_computed_twice() -> None:
     """Each run is of another case; only the start runs twice, and the result three times more."""
     oracle = Predicate(sin_reaches_cos)

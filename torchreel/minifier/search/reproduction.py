@@ -82,7 +82,7 @@ def reproduce(
         # Of a process that died there is only a signal: another start may show the very failure.
         observed = report.observed
         if observed is not None and observed.failure_class == "exception" and is_alike(observed):
-            raise _not_reproduced(seen)
+            raise _not_reproduced(seen, reports)
         passed += [case] if report.verdict == "none" else []
     for case in passed[:1]:
         start = _insisted(judge, case)
@@ -90,14 +90,17 @@ def reproduce(
             return start
     raise_refusal(reports)
     raise_missing(reports, seen)
-    raise _not_reproduced(seen)
+    raise _not_reproduced(seen, reports)
 
 
-def _not_reproduced(seen: Sequence[str]) -> NotReproduced:
+def _not_reproduced(seen: Sequence[str], reports: Sequence[OracleReport]) -> NotReproduced:
+    advice = "Compare the environments with 'torchreel show', or replay it with 'torchreel replay'."
+    if all(report.verdict == "invalid" and report.stage == "eager" for report in reports):
+        advice = "Eager mode raises too: what fails is the program, whether it is compiled or not."
     return NotReproduced(
         "The recorded failure does not happen here. What happened instead:\n"
         + "\n".join(dict.fromkeys(seen))
-        + "\nCompare the environments with 'torchreel show', or replay it with 'torchreel replay'."
+        + f"\n{advice}"
     )
 
 
