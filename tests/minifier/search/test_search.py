@@ -483,6 +483,25 @@ def test_progress_is_told() -> None:
     )
 
 
+def test_the_time_that_is_left_is_that_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for the failing case took some of it."""
+    left: list[float | None] = []
+
+    class Listener:
+        def on_step(self, event: ProgressEvent) -> None:
+            left.append(event.seconds_left)
+
+    monkeypatch.setattr("torchreel.minifier.search.cached_oracle.time.monotonic", lambda: 0.0)
+    spending = Spending(Budget(seconds=100))
+    monkeypatch.setattr("torchreel.minifier.search.cached_oracle.time.monotonic", lambda: 60.0)
+    oracle = Predicate(sin_reaches_cos)
+    Search(oracle, BUG, limits=spending, listener=Listener()).run(long_chain())
+    assert set(left) == {40.0}
+    left.clear()
+    Search(oracle, BUG, listener=Listener()).run(long_chain())
+    assert set(left) == {None}
+
+
 def journal_of(store: Store) -> StoreJournal:
     """A journal in an environment of its own."""
     return StoreJournal(store, BUG, "environment", None)

@@ -73,8 +73,8 @@ def _progress_line(event: ProgressEvent, limits: Budget) -> str:
 
 
 def _left(event: ProgressEvent, limits: Budget) -> str:
-    if limits.seconds is not None:
-        return f", {seconds(max(0.0, limits.seconds - event.seconds))} left"
+    if event.seconds_left is not None:
+        return f", {seconds(event.seconds_left)} left"
     if limits.runs is not None:
         return f", {count(max(0, limits.runs - event.oracle_runs), 'run')} left"
     if event.left is not None and event.oracle_runs:

@@ -208,7 +208,7 @@ def _repeated(
 ) -> tuple[Script, list[CheckResult]]:
     """Return the script with the message that it gave, run as often as wanted."""
     seen = [result]
-    if not result.holds or options.checks < 2:
+    if not result.holds:
         return script, seen
     script = with_header(script, _header(case, story), _header(case, story, result.message))
     for number in range(2, options.checks + 1):

@@ -45,6 +45,9 @@ class ProgressEvent:
     has proposed its edits."""
     unit: str = "call node"
     """The unit of the counts: call nodes of a graph, statements of a program."""
+    seconds_left: float | None = None
+    """The seconds that the budget leaves, in which the failing case was looked for as well; None
+    where time is not limited."""
 
 
 def looking(message: str) -> ProgressEvent:

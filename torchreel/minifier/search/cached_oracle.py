@@ -90,6 +90,11 @@ class CachedOracle:
         """Return the seconds since the search began."""
         return time.monotonic() - self._began
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the seconds that the budget leaves; None where time is not limited."""
+        return self._spending.seconds_left
+
     def verdict(self, case: AnyCase, ahead: Ahead = _nothing) -> OracleReport:
         """Return the report on a case, known or new.  Raises `BudgetSpent`.
 

@@ -359,6 +359,7 @@ class Search:
             message,
             left=self._left(),
             unit=self._best.unit,
+            seconds_left=self.judge.seconds_left,
         )
         self._listener.on_step(event)
 
