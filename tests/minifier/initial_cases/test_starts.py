@@ -1,11 +1,50 @@
 """The cases that a reduction starts with."""
 
+from pathlib import Path
+
+import pytest
 import torch
 import torch._dynamo
 
 from tests.formats.compiles import compile_and_see
+from tests.minifier import planted  # noqa: F401  (it registers the backend)
+from tests.minifier.real import PLANTED
+from tests.minifier.recorded import record
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.initial_cases.failures import without_runtime_asserts
+from torchreel.minifier.cases.source_case import SourceCase
+from torchreel.minifier.initial_cases.failures import starting_cases, without_runtime_asserts
+from torchreel.minifier.options import MinifyOptions
+from torchreel.store import Store, queries
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    """Return what one of two bodies gives, through what the backend refuses."""
+    found = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+    return torch.cos(torch.sin(found))
+
+
+def straight(x: torch.Tensor) -> torch.Tensor:
+    """Return the same without bodies."""
+    return torch.cos(torch.sin(x + 1))
+
+
+@pytest.mark.parametrize("has_bodies", [True, False])
+def test_a_graph_with_bodies_comes_after_its_program(tmp_path: Path, has_bodies: bool) -> None:
+    """Dynamo has rules for bodies that no edit of a graph knows."""
+    function = branches if has_bodies else straight
+    path = record(tmp_path / "run.db", function, torch.ones(3), backend="planted_path")
+    with Store.open(path) as store:
+        compile = queries.latest_failing(store)
+        assert compile is not None
+        failure = queries.failure_of(store, compile)
+        assert failure is not None
+        options = [MinifyOptions(trust=trust, imports=(PLANTED,)) for trust in (False, True)]
+        confined, trusted = [starting_cases(store, compile, failure, one) for one in options]
+    assert all(isinstance(case, Case) for case in confined)
+    programs = [case for case in trusted if isinstance(case, SourceCase)]
+    assert bool(programs) == has_bodies
+    assert list(trusted) == [*programs, *confined]
+    assert all("torch.cond(" in case.text for case in programs)
 
 
 def test_runtime_asserts_are_left_out_and_nothing_else() -> None:

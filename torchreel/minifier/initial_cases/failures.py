@@ -7,14 +7,16 @@ here: whether a case fails (`search.reproduction`), how a program is made (`sour
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from torchreel.errors import UnsupportedError
+from torchreel.errors import MinifyError, UnsupportedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.minifier.accuracy.inputs import with_larger_integers, with_positive_inputs
 from torchreel.minifier.accuracy.wrong_results import wrong_programs
 from torchreel.minifier.cases.case import Case, Harness
 from torchreel.minifier.cases.protocol import AnyCase
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.initial_cases.interestingness import interestingness_cases
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.frame_programs import programs
@@ -43,10 +45,10 @@ def starting_cases(
     """Return the cases to try in turn.
 
     Of a failure of Dynamo's own, programs made from its frame; of a call of torch.export, programs
-    that make it; else from the graph, then from the
-    partition; lean, then exact; without the judgement of eager mode, or, where results are compared
-    with eager's, with positive inputs. Raises `UntrustedError` where that would run code of the
-    store's without `MinifyOptions.trust`.
+    that make it; else from the graph, then from the partition; lean, then exact; without the
+    judgement of eager mode, or, where results are compared with eager's, with positive inputs. With
+    trust, programs come before a graph with bodies. Raises `UntrustedError` where that would run
+    code of the store's without `MinifyOptions.trust`.
     """
     imports = options.imports
     if failure.failure_class in ASKED:
@@ -89,7 +91,30 @@ def starting_cases(
     ]
     if harness == "accuracy":
         cases = [replace(case, comparator=options.comparator) for case in cases]
-    return [one for case in cases for one in _ways(case)]
+    graphs = [one for case in cases for one in _ways(case)]
+    return [*_programs_of_bodies(store, compile, failure, docs, options), *graphs]
+
+
+def _programs_of_bodies(
+    store: Store,
+    compile: Compile,
+    failure: Failure,
+    docs: Sequence[CheckpointDoc],
+    options: MinifyOptions,
+) -> list[SourceCase]:
+    """Return the programs of a frame whose graph calls a higher-order operator, if they may be run.
+
+    What such a graph shrinks to can seldom be written as a program again, because Dynamo has rules
+    of its own for bodies; and then a maintainer takes it for illegal.
+    """
+    has_bodies = any(doc.graph.modules for doc in docs)
+    if not (has_bodies and options.trust and failure.failure_class == "exception"):
+        return []
+    if not queries.has_frame(store, compile):
+        return []
+    with suppress(UnsupportedError, MinifyError):
+        return programs(store, compile, options)
+    return []
 
 
 def _ways(case: Case) -> tuple[Case, ...]:

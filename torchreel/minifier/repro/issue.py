@@ -26,7 +26,9 @@ from torchreel.minifier.scripts.script import Script
 
 _LOG_LINES = 60  # of a traceback; the rest is in the recording
 # Where the interpreter and the checked script lie is nobody's business, and the same for all.
-_PLACES = re.compile(r"(?<=[\"' (])/[^\"'\n ]*/(?:site-packages/|(?=repro\.py))")
+_PLACES = re.compile(
+    r"(?:(?<=[\"' (])|^)/[^\"'\n ]*/(?:site-packages/|(?=repro\.py))", re.MULTILINE
+)
 # The frames above those of the script are the check's own.
 _RUNNER = re.compile(
     r'^  File "[^"\n]*torchreel/minifier/repro/runner\.py".*\n'
