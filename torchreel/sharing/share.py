@@ -23,7 +23,7 @@ from torchreel.errors import (
 from torchreel.escaping.shell import command
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.protocol import AnyCase
-from torchreel.minifier.initial_cases.failures import starting_cases
+from torchreel.minifier.initial_cases.failures import graphs_beside_program, starting_cases
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
@@ -153,7 +153,9 @@ def _cases(store: Store, row: Compile, failure: Failure) -> tuple[list[Case], bo
     if best is not None and isinstance(best.case, Case):
         _refuse_own_backend(store, row, [best.case])
         return [best.case], True
-    found: list[AnyCase] = [best.case] if best is not None else []
+    found: list[AnyCase] = []
+    if best is not None:
+        found = [*graphs_beside_program(store, row, failure), best.case]
     if not found:
         try:
             found = list(starting_cases(store, row, failure))

@@ -12,7 +12,11 @@ from tests.minifier.real import PLANTED
 from tests.minifier.recorded import record
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.source_case import SourceCase
-from torchreel.minifier.initial_cases.failures import starting_cases, without_runtime_asserts
+from torchreel.minifier.initial_cases.failures import (
+    graphs_beside_program,
+    starting_cases,
+    without_runtime_asserts,
+)
 from torchreel.minifier.options import MinifyOptions
 from torchreel.store import Store, queries
 
@@ -40,10 +44,12 @@ def test_a_graph_with_bodies_comes_after_its_program(tmp_path: Path, has_bodies:
         assert failure is not None
         options = [MinifyOptions(trust=trust, imports=(PLANTED,)) for trust in (False, True)]
         confined, trusted = [starting_cases(store, compile, failure, one) for one in options]
+        beside = graphs_beside_program(store, compile, failure, (PLANTED,))
     assert all(isinstance(case, Case) for case in confined)
     programs = [case for case in trusted if isinstance(case, SourceCase)]
     assert bool(programs) == has_bodies
     assert list(trusted) == [*programs, *confined]
+    assert beside == (list(confined) if has_bodies else [])
     assert all("torch.cond(" in case.text for case in programs)
 
 

@@ -19,7 +19,7 @@ from torchreel.minifier.bisect.results import Bisection, StepResult
 from torchreel.minifier.bisect.steps import LADDER, NONE, PARTS, BisectStep, applied, part_step
 from torchreel.minifier.bisect.workaround import find_workaround
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.initial_cases.failures import starting_cases
+from torchreel.minifier.initial_cases.failures import graphs_beside_program, starting_cases
 from torchreel.minifier.options import Budget, MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle, open_oracle
 from torchreel.minifier.results.verdicts import OracleReport, raise_forbidden, raise_refusal
@@ -97,6 +97,7 @@ def _cases(store: Store, compile: Compile, options: MinifyOptions) -> tuple[Fail
     best = best_case(store, failure, options.imports)
     found = [best.case] if best else starting_cases(store, compile, failure, options)
     cases = [case for case in found if isinstance(case, Case)]
+    cases = cases or graphs_beside_program(store, compile, failure, options.imports)
     if not cases:
         raise UnsupportedError(
             f"The simplest case of the failure of {compile.place} is a Python program, and only a "

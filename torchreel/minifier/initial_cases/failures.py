@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from torchreel.errors import MinifyError, UnsupportedError
+from torchreel.errors import MinifyError, UnsupportedError, UntrustedError
 from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.minifier.accuracy.inputs import with_larger_integers, with_positive_inputs
 from torchreel.minifier.accuracy.wrong_results import wrong_programs
@@ -115,6 +115,18 @@ def _programs_of_bodies(
     with suppress(UnsupportedError, MinifyError):
         return programs(store, compile, options)
     return []
+
+
+def graphs_beside_program(
+    store: Store, compile: Compile, failure: Failure, imports: tuple[str, ...] = ()
+) -> list[Case]:
+    """Return the graphs with bodies of a failure that was reduced as a program, for what needs a
+    graph; [] where there is no such graph.
+    """
+    found: Sequence[AnyCase] = []
+    with suppress(UnsupportedError, UntrustedError):
+        found = starting_cases(store, compile, failure, MinifyOptions(imports=imports))
+    return [case for case in found if isinstance(case, Case) and case.graph.modules]
 
 
 def _ways(case: Case) -> tuple[Case, ...]:
