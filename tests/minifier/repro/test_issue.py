@@ -91,6 +91,18 @@ def test_no_text_changes_the_structure_of_an_issue(text: str, kind: str, holds: 
     assert structure(found) == structure(written("a", kind, holds=holds))
 
 
+def test_no_folder_of_the_check_is_in_a_log() -> None:
+    """Nor at the beginning of a line, where Python puts a warning."""
+    log = "/tmp/torchreel-check-x/empty/repro.py:24: UserWarning: no\n"
+    result = CheckResult(True, True, None, 1, log, "")
+    summary = FailureSummary(Signature("exception", "joint", "", ("KeyError",)))
+    text = issue(
+        SourceCase("torch.compile(f)(x)"), Script("source", "import torch\n"), result, summary
+    )
+    assert "\nrepro.py:24: UserWarning: no\n" in text
+    assert "torchreel-check" not in text
+
+
 def test_the_log_begins_at_the_script() -> None:
     log = (
         "Traceback (most recent call last):\n"
@@ -162,6 +174,17 @@ def test_an_issue_names_what_the_script_imports() -> None:
     text = "import torch\nimport mine\n"
     company = issue(case, Script("compile", text), result, story("x"))
     assert "in which only torch, `mine` and what it needs can be imported" in company
+
+
+@pytest.mark.parametrize("caches", [True, False])
+def test_an_issue_says_that_caches_are_needed(caches: bool) -> None:
+    case = SourceCase("import torch\ntorch.compile(f)(x)", whole=True, caches=caches)
+    result = CheckResult(True, True, None, 1, "", "")
+    summary = FailureSummary(Signature("exception", "joint", "", ("KeyError",)))
+    text = issue(case, Script("source", case.text), result, summary)
+    assert ("comes from the caches of compiled code" in text) == caches
+    assert "\n\n\n" not in text.partition("```python")[0]
+    assert any("empty caches" in line for line in _header(case, summary)) == caches
 
 
 @pytest.mark.parametrize(
