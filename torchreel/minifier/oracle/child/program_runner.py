@@ -239,14 +239,15 @@ def _caches_of(case: SourceCase) -> Iterator[None]:
         yield
         return
     before = os.environ[CACHE_FOLDER]
-    folder = tempfile.mkdtemp(prefix="caches-", dir=before)  # which ends with the worker
-    copy_probes(Path(folder), make=False)
-    os.environ[CACHE_FOLDER] = folder
-    try:
-        with configs.local_caches_on():
-            yield
-    finally:
-        os.environ[CACHE_FOLDER] = before
+    os.makedirs(before, exist_ok=True)  # it ends with the worker, and what a killed run left there
+    with tempfile.TemporaryDirectory(dir=before, ignore_cleanup_errors=True) as folder:
+        copy_probes(Path(folder), make=False)
+        os.environ[CACHE_FOLDER] = folder
+        try:
+            with configs.local_caches_on():
+                yield
+        finally:
+            os.environ[CACHE_FOLDER] = before
 
 
 def _eager_mode(case: SourceCase) -> AbstractContextManager[object]:
