@@ -42,9 +42,14 @@ def decorated(function: FunctionType) -> tuple[type, list[object], FunctionType]
     That is what `@torch.no_grad()` and its kind make. None for any other function, and for context
     managers whose arguments can't be told.
     """
-    found = inspect.getclosurevars(function).nonlocals if function.__closure__ else {}
+    if function.__code__.co_name != "decorate_context":
+        return None
+    try:
+        found = inspect.getclosurevars(function).nonlocals
+    except ValueError:  # of a function of the program's own, that is not made yet
+        return None
     clone, inner = found.get("ctx_factory"), found.get("func")
-    if function.__code__.co_name != "decorate_context" or not isinstance(inner, FunctionType):
+    if not isinstance(inner, FunctionType):
         return None
     context = getattr(clone, "__self__", None)
     if not isinstance(context, _DecoratorContextManager):

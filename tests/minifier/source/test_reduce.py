@@ -31,6 +31,7 @@ from torchreel.replay import replay
 from torchreel.replay.child.frames.bundles import read_bundle
 from torchreel.store import Store, queries
 from torchreel.torch_compat import transforms
+from torchreel.torch_compat.autograd import decorated
 
 OFFSET = 3
 
@@ -270,6 +271,22 @@ def test_decorators_of_torch_are_written_as_such(closures: bool) -> None:
     exec(text, names)
     with torch.no_grad():
         assert names[name](torch.ones(2, requires_grad=True)) == [False, True, True]
+
+
+def test_only_decorators_of_torch_are_taken_off() -> None:
+    """A function may have their name, and a closure that is not filled yet."""
+
+    def maker() -> Any:
+        def decorate_context() -> object:
+            return func, ctx_factory
+
+        found = decorated(decorate_context)
+        func, ctx_factory = moded, Moded().first
+        return found, decorated(decorate_context)
+
+    assert maker() == (None, None)
+    assert decorated(moded) is None
+    assert decorated(graded) == (torch.set_grad_enabled, [True], graded.__wrapped__)
 
 
 def counted(x: torch.Tensor, pairs: Any, numbers: Any) -> torch.Tensor:
