@@ -113,7 +113,7 @@ def test_a_limit_before_the_failure_was_seen_says_so(tmp_path: Path) -> None:
     options = replace(OPTIONS, limits=Budget(runs=1))
     with (
         Store.open(path, write=True) as store,
-        pytest.raises(BudgetSpent, match=r"not seen to fail .*\(oracle runs: 1\), so nothing"),
+        pytest.raises(BudgetSpent, match=r"was not seen twice .*\(oracle runs: 1\), so nothing"),
     ):
         minify(store, options=options, oracle=shared_worker())
 
