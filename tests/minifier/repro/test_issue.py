@@ -161,7 +161,8 @@ def test_the_title_of_a_wrong_result_names_what_is_called() -> None:
     assert title(wrong, small) == "torch.compile computes a wrong result (values): sin, add"
     without = "torch.compile computes a wrong result (values)"
     assert title(wrong, chain(["sin", "cos", "tan", "exp", "log"])) == without
-    assert title(wrong, chain(["sin\n# coding: x"])) == without
+    for odd in ("sin\n# coding: x", "s\u0456n", "s" * 70, "sin\n"):
+        assert title(wrong, chain([odd])) == without
     assert title(wrong) == without
 
 

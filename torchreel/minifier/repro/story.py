@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -62,6 +63,7 @@ class FailureSummary:
         }
 
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{,60}")
 _MOST_NAMES = 4
 """A title names as many operators as it calls, if they are no more than these."""
 
@@ -102,7 +104,7 @@ def _calls(case: AnyCase | None) -> str:
     if not isinstance(case, Case):
         return ""
     names = dict.fromkeys(base_name(node) for node in case.graph.nodes if node.is_call)
-    if not 0 < len(names) <= _MOST_NAMES or not all(name.isidentifier() for name in names):
+    if not 0 < len(names) <= _MOST_NAMES or not all(map(_NAME.fullmatch, names)):
         return ""
     return f": {', '.join(names)}"
 
