@@ -187,8 +187,10 @@ def fill(store: Examined, sources: Sequence[Path], folder: Path, failures: int) 
         began = time.monotonic()
         with central.writer() as writer:
             multiply(writer.connection, failures // _KINDS - 1)
-        with central.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text("ANALYZE" if store.server is None else "VACUUM ANALYZE"))
+        if store.server is not None:  # as its daemon does; a file has none
+            engine = central.engine.execution_options(isolation_level="AUTOCOMMIT")
+            with engine.connect() as connection:
+                connection.execute(text("VACUUM ANALYZE"))
         seconds = time.monotonic() - began
         with central.connect() as connection:
             rows = {

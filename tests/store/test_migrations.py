@@ -29,7 +29,7 @@ from torchreel.errors import DamagedStore, NotAStore
 from torchreel.store import Store, database, migrations, queries, schema
 from torchreel.store.blobs.pages import COLUMNS, write_page, write_pages
 from torchreel.store.revision import REVISION
-from torchreel.store.schema import COMPUTED, ON_SERVER, metadata
+from torchreel.store.schema import COMPUTED, PUSHED_TO, metadata
 
 
 def test_the_newest_migration_is_the_revision_that_the_code_knows() -> None:
@@ -350,7 +350,7 @@ def _differences(connection: Connection) -> list[Any]:
     """What Alembic would change to make the tables of a file those of the schema."""
 
     def concerns_a_file(item: object, *_: object) -> bool:
-        return ON_SERVER not in getattr(item, "info", {})
+        return PUSHED_TO not in getattr(item, "info", {})
 
     options = {"compare_type": True, "include_object": concerns_a_file}
     found: list[Any] = compare_metadata(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import and_, delete, or_, select
+from sqlalchemy import and_, delete, or_, select, text
 
 from tests.server import Server
 from tests.store.pushing import (
@@ -28,6 +28,7 @@ from tests.store.pushing import (
 from tests.store.rows import add_compile, add_failure, add_recording
 from torchreel.errors import DamagedStore, NewerStore, StoreError
 from torchreel.recorder.claims import claimed
+from torchreel.sharing.audit.walk import LINE, leaves
 from torchreel.store import Store, queries, schema
 from torchreel.store.deletion import blobs as deletion
 from torchreel.store.deletion.blobs import sweep
@@ -70,6 +71,32 @@ def test_what_is_pushed_is_what_was_recorded(path: Path, target: str) -> None:
             here, there = counts(source), counts(central)
     assert there.pop("origins") == 3 + 9  # and the failures
     assert {**here, "packs": 0} == {**there, "packs": 0}
+
+
+def test_a_file_has_the_indexes_of_a_server_from_the_first_push_on(
+    path: Path, tmp_path: Path
+) -> None:
+    expected = {str(index.name) for index in schema.indexes_of_pushes()}
+    assert {"ix_failures_recording_id", "ix_failure_kinds_kind"} <= expected
+    central_path = tmp_path / "central.db"
+    with Store.open(central_path, create=True) as central:
+        assert not expected & _indexes(central)
+        push_path(str(path), central)
+        assert expected <= _indexes(central)
+        with central.connect() as connection:
+            asked = "EXPLAIN QUERY PLAN SELECT id FROM failures WHERE recording_id = 1"
+            assert "ix_failures_recording_id" in str(connection.execute(text(asked)).all())
+    with Store.open(path) as source:
+        assert not expected & _indexes(source)
+    with Store.open(central_path) as central:
+        definitions = (("schema", kind, LINE) for kind in ("table", "index"))
+        assert not {leaf.place for leaf in leaves(central)} & set(definitions)
+
+
+def _indexes(store: Store) -> set[str]:
+    with store.connect() as connection:
+        names = text("SELECT name FROM sqlite_master WHERE type = 'index'")
+        return set(connection.execute(names).scalars())
 
 
 def test_pushing_again_sends_nothing(path: Path, target: str) -> None:

@@ -503,17 +503,32 @@ schema."""
 Index("compiles_by_name", compiles.c.recording_id, compiles.c.compile_id)
 
 
-def _on_server(column: Column[Any], *more: Column[Any]) -> None:
-    """An index that only a server has: a file's table is read through as fast, and an index takes
-    a page of the file and a row of its schema even when there is nothing in it."""
+PUSHED_TO = "pushed_to"
+"""In the `info` of an index: only a store that others push to has it."""
+
+
+def indexes_of_pushes() -> list[Index]:
+    """Return the indexes that a server always has, and a file from the first push to it on."""
+    indexes = (index for table in metadata.sorted_tables for index in table.indexes)
+    return sorted((index for index in indexes if PUSHED_TO in index.info), key=_name_of)
+
+
+def _name_of(index: Index) -> str:
+    return str(index.name)
+
+
+def _when_pushed_to(column: Column[Any], *more: Column[Any]) -> None:
+    """Declare an index of a store that others push to.
+
+    The table of another file is read through as fast, and an index takes a page of the file and a
+    row of its schema even when there is nothing in it.
+    """
     table = column.table
     name = f"ix_{table.name}_{column.name}"
-    index = Index(name, column, *more, info={ON_SERVER: True})
+    index = Index(name, column, *more, info={PUSHED_TO: True})
     index.ddl_if(dialect="postgresql")
 
 
-ON_SERVER = "on_server"
-"""In the `info` of an index: only a server has it."""
 for _column in (
     recordings.c.replay_of, compiles.c.config_id, compiles.c.recording_id,
     event_pages.c.recording_id, stack_pages.c.recording_id, frame_bundles.c.compile_id,
@@ -522,9 +537,9 @@ for _column in (
     replays.c.compile_id, replays.c.recording_id, cases.c.failure_id, reductions.c.failure_id,
     by_catch.c.reduction_id, findings.c.case_digest, origins.c.recording_id,
 ):  # fmt: skip
-    _on_server(_column)
+    _when_pushed_to(_column)
 # With the rules in it, kinds are counted from the index alone.
-_on_server(failure_kinds.c.kind, failure_kinds.c.rules)
+_when_pushed_to(failure_kinds.c.kind, failure_kinds.c.rules)
 
 
 def sql() -> str:
@@ -538,8 +553,8 @@ def sql() -> str:
         if table in COMPUTED:
             continue
         statements.append(CreateTable(table))
-        here = (index for index in table.indexes if ON_SERVER not in index.info)
-        statements += map(CreateIndex, sorted(here, key=lambda index: str(index.name)))
+        here = (index for index in table.indexes if PUSHED_TO not in index.info)
+        statements += map(CreateIndex, sorted(here, key=_name_of))
     lines = [_narrow(str(statement.compile(dialect=dialect))) + ";\n" for statement in statements]
     return f"{_SQL_HEAD}\n{''.join(lines)}\n{_STAMP}"
 

@@ -9,13 +9,22 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, Insert, Table, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateIndex
 
 from torchreel.errors import UnsupportedError
 from torchreel.store import configs as config_rows
 from torchreel.store.blobs.packing import pack
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.documents.jsontypes import digest_of
-from torchreel.store.schema import COMPUTED, blobs, config_entries, configs, metadata
+from torchreel.store.schema import (
+    COMPUTED,
+    blobs,
+    config_entries,
+    configs,
+    indexes_of_pushes,
+    metadata,
+    origins,
+)
 from torchreel.store.servers.connections import no_sweep
 
 
@@ -24,7 +33,7 @@ class Writer:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._is_complete = connection.dialect.name != "sqlite"
+        self._is_complete = self._is_pushed_to = connection.dialect.name != "sqlite"
 
     def blob(self, data: bytes) -> str:
         """Store `data` once, compressed, and return its digest."""
@@ -114,11 +123,18 @@ class Writer:
         self.connection.execute(delete(rows).where(rows.c.recording_id == recording_id))
 
     def _table(self, name: str) -> Table:
-        """Return the table, which is made first where a file has it only from the first row on."""
+        """Return the table, which is made first where a file has it only from the first row on.
+
+        The first row of a push makes the indexes too, without which many failures are slow to read.
+        """
         table = metadata.tables[name]
         if table in COMPUTED and not self._is_complete:
             metadata.create_all(self.connection, tables=COMPUTED)
             self._is_complete = True
+        if table is origins and not self._is_pushed_to:
+            for index in indexes_of_pushes():
+                self.connection.execute(CreateIndex(index, if_not_exists=True))
+            self._is_pushed_to = True
         return table
 
     def _insert_or_ignore(self, table: Table) -> Insert:

@@ -15,12 +15,13 @@ from functools import cache
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
+from sqlalchemy.schema import CreateIndex
 
 from torchreel.errors import DamagedStore
 from torchreel.store import Store
 from torchreel.store.blobs.packs import Part, unpack_parts
 from torchreel.store.documents.jsontypes import Json, parse_json
-from torchreel.store.schema import JsonText, metadata
+from torchreel.store.schema import JsonText, indexes_of_pushes, metadata
 
 _RUN = re.compile(rb"[\x20-\x7e\n\t]{4,}")
 _NUMBERS = frozenset({"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"})
@@ -116,6 +117,8 @@ def _words_of_definitions() -> frozenset[str]:
         store.writer() as writer,
     ):
         metadata.create_all(writer.connection)
+        for index in indexes_of_pushes():
+            writer.connection.execute(CreateIndex(index))
         rows = writer.connection.execute(text("SELECT name, sql FROM sqlite_master")).all()
     return frozenset(word for name, sql in rows for word in _WORD.findall(f"{name} {sql or ''}"))
 

@@ -43,7 +43,7 @@ class Deletion:
 
     def used_bytes(self) -> int:
         """Return the bytes of all rows: what a file or a database keeps free for new ones, and
-        indexes of a server, are not among them.
+        the indexes of a store that is pushed to, are not among them.
         """
         if self.trial is not None:
             return _used_bytes(self.trial)
