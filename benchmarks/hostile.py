@@ -252,7 +252,7 @@ class Range:
         """Fake inputs; made anew for every tenth graph only, which is half of the work."""
         from torchreel.formats.shape_env import snapshots
         from torchreel.formats.tensors.fakes import Decoder
-        from torchreel.torch_compat import fake_tensors
+        from torchreel.torch_compat.tensors import fake_tensors
 
         if number % 10 == 0 or self._made is None:
             table = snapshots.decode_symbols(doc.shape_env)
@@ -295,10 +295,10 @@ class Range:
             found.update(generated=True, code=code)
 
     def _compile(self, restored: Any, name: str) -> None:
-        from torchreel.torch_compat import dynamo
+        from torchreel.torch_compat.dynamo import backends, contexts
 
-        backend: Any = dynamo.backend(name, {})
-        with dynamo.tracing_context(restored.mode):
+        backend: Any = backends.backend(name, {})
+        with contexts.tracing_context(restored.mode):
             backend(restored.graph, restored.inputs)
 
     def _run(

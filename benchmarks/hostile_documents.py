@@ -237,13 +237,13 @@ class Replays:
         from torchreel.formats.checkpoints.document import CheckpointDoc
         from torchreel.replay.child import restore
         from torchreel.replay.imposed import torch_machine
-        from torchreel.torch_compat import inductor
+        from torchreel.torch_compat.inductor import code_generation
 
         doc = CheckpointDoc.from_bytes(json.dumps(document).encode())
         with (
             torch_machine.without_other_programs(),
             restore.imposed(doc),
-            inductor.without_cpp_compiler(),
+            code_generation.without_cpp_compiler(),
         ):
             restored = restore.restore(doc)
             if found is not None:

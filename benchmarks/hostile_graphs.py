@@ -21,7 +21,8 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.formats import numpy_calls, targets
 from torchreel.formats.allowed import functions, members
-from torchreel.torch_compat import distributed, dynamo
+from torchreel.torch_compat import distributed
+from torchreel.torch_compat.dynamo import rules
 from torchreel.torch_compat.operators import dispatcher
 
 MARK = "canary_7c1e"
@@ -124,7 +125,7 @@ def operators() -> list[str]:
 def named_functions() -> list[str]:
     """Every function that the rules admit, by qualified name, Python's own among them."""
     names = {
-        *dynamo.in_graph_names(),
+        *rules.in_graph_names(),
         *dispatcher.reference_names(),
         *(f"torch.{name}" for name in dir(dispatcher.variable_functions())),
         *(f"torch.{name}" for name in torch.functional.__all__),

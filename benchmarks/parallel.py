@@ -41,7 +41,7 @@ from torchreel.minifier.search.search import Search
 
 _REDUCTIONS = [
     ("gpt2-2", 4), ("gpt2-2", 30), ("gpt2-2", 60), ("t5", 8), ("t5", 40), ("t5", 70),
-    ("bert", 6), ("bert", 24), ("bert", 40), ("experts", 10), ("mlp", 12),
+    ("bert", 6), ("bert", 24), ("bert", 40), ("bert", 60), ("experts", 10), ("mlp", 12),
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from torchreel.formats.allowed import functions, members, value_kinds
 from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import dynamo
+from torchreel.torch_compat.dynamo import rules
 
 TENSOR: Json = {"k": "tensor"}
 INPUTS: dict[str, Json] = {"x": TENSOR, "s": {"k": "symint"}, "l": {"k": "list", "items": [TENSOR]}}
@@ -374,7 +374,7 @@ def test_a_function_in_python_may_hand_on_what_it_is_given() -> None:
 
 def test_what_a_class_makes_is_an_object_of_which_nothing_is_known() -> None:
     """What a class of torch makes that is no tensor has methods of its own."""
-    named = {*dynamo.in_graph_names(), *functions.SINGLE}
+    named = {*rules.in_graph_names(), *functions.SINGLE}
     classes = {name for name in named if isinstance(functions.resolve(name), type)}
     makers = {name for name in classes if not functions.is_class(name)}
     assert "torch.autograd.forward_ad._set_fwd_grad_enabled" in makers

@@ -14,7 +14,7 @@ from torch._inductor.graph import GraphLowering
 
 from torchreel.errors import ForbiddenError
 from torchreel.formats.allowed import strings
-from torchreel.torch_compat.inductor import without_cpp_compiler
+from torchreel.torch_compat.inductor.code_generation import without_cpp_compiler
 
 PLAIN = "plain"
 ADMITTED = ["it's {x} %s", "''#//*/", "1), 0)); //", "KERNEL_NAME", "${a} <b> &c; `d` $(e) |"]

@@ -17,7 +17,7 @@ from tests.replay import devices
 from torchreel.replay import dynamo_names
 from torchreel.replay.imposed.facts import Facts
 from torchreel.replay.imposed.torch_machine import imposed
-from torchreel.torch_compat import inductor
+from torchreel.torch_compat.inductor import code_generation
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -36,7 +36,7 @@ def compile_it(compile_: Callable[..., object]) -> None:
     """Compile a function that calls the kernel."""
     with (
         imposed(Facts(accelerator=devices.H200)) as left,
-        inductor.without_cpp_compiler(),
+        code_generation.without_cpp_compiler(),
         dynamo_names.compile_only(doubled.__code__),
         contextlib.suppress(dynamo_names.TracingStopped),
     ):

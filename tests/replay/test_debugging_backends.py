@@ -16,7 +16,7 @@ from torchreel.replay import replay
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.records import Compile
-from torchreel.torch_compat import dynamo
+from torchreel.torch_compat.dynamo import backends
 
 PROGRAM = """
 import torch
@@ -126,4 +126,4 @@ def test_the_name_of_the_backend_that_it_calls_is_recorded(store: Store) -> None
 )
 def test_a_store_cannot_name_another_callable(name: str) -> None:
     with pytest.raises(UntrustedError, match="not one of torch's own"):
-        dynamo.backend(name, {})
+        backends.backend(name, {})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from torch._dynamo import pgo
 
-from torchreel.torch_compat.dynamo import _ProfileReader
+from torchreel.torch_compat.dynamo.automatic_dynamic import _ProfileReader
 
 
 class Hostile:

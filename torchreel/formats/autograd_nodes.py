@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from torchreel.patterns import lazy_text
-from torchreel.torch_compat import compiled_autograd
+from torchreel.torch_compat.autograd import compiled_autograd
 from torchreel.torch_compat.operators import dispatcher
 
 PREFIX = "torch._dynamo.compiled_autograd.ops."

@@ -21,7 +21,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.documents.jsontypes import Json, exact_json, parse_json
-from torchreel.torch_compat import compiled_autograd
+from torchreel.torch_compat.autograd import compiled_autograd
 
 TAG = "prologue:"
 _MOST = 1 << 16

@@ -13,7 +13,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats import names
 from torchreel.formats.allowed import members
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import aot
+from torchreel.torch_compat.autograd import aot
 
 MAX_DEPTH = 50
 

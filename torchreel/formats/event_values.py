@@ -20,7 +20,7 @@ from torchreel.formats.deferred_values import DeferredValue
 from torchreel.formats.shape_env import calls
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import fx
-from torchreel.torch_compat.dynamo import Source
+from torchreel.torch_compat.dynamo.contexts import Source
 from torchreel.torch_compat.shapes import ValueRanges
 
 

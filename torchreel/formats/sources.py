@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from torchreel.errors import UnsupportedError
 from torchreel.formats import names
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import dynamo
-from torchreel.torch_compat.dynamo import Source
+from torchreel.torch_compat.dynamo import rules
+from torchreel.torch_compat.dynamo.contexts import Source
 
 MAX_DEPTH = 100
 MAX_CHAIN = 200
@@ -56,7 +56,7 @@ def _encode(value: object, known: Known) -> Json:
         return {"enum": type(value).__name__, "name": value.name}
     if isinstance(value, tuple):
         return {"t": [_encode(item, known) for item in value]}
-    if isinstance(value, Source) and type(value).__name__ in dynamo.source_classes():
+    if isinstance(value, Source) and type(value).__name__ in rules.source_classes():
         found = known.get(id(value))
         if found is None:
             fields = {name: _encode(getattr(value, name), known) for name in _fields(type(value))}
@@ -247,8 +247,8 @@ def _decode_source_object(
 ) -> Source:
     name = str(data["source"])
     if name == "opaque":
-        return dynamo.source_classes()["SyntheticLocalSource"](str(data.get("name")))  # type: ignore[call-arg]
-    cls = dynamo.source_classes().get(name)
+        return rules.source_classes()["SyntheticLocalSource"](str(data.get("name")))  # type: ignore[call-arg]
+    cls = rules.source_classes().get(name)
     if cls is None:
         raise UnsupportedError(f"unknown source class {name!r}")
     for key, value in data.items():

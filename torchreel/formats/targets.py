@@ -22,7 +22,8 @@ import torch._ops
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.formats import autograd_nodes, backward_prologues, numpy_calls
 from torchreel.formats.allowed import functions
-from torchreel.torch_compat import distributed, dynamo, fx
+from torchreel.torch_compat import distributed, fx
+from torchreel.torch_compat.dynamo import rules
 from torchreel.torch_compat.graph_calls import local_functions
 from torchreel.torch_compat.graph_calls.local_functions import MARK
 from torchreel.torch_compat.operators import dispatcher
@@ -109,7 +110,7 @@ def _name_of(target: object) -> str:
 def _by_identity() -> dict[int, str]:
     """Return Dynamo's allowed table the other way round, for functions that FX cannot name."""
     found: dict[int, str] = {}
-    for name in [*dynamo.in_graph_names(), *dispatcher.reference_names()]:
+    for name in [*rules.in_graph_names(), *dispatcher.reference_names()]:
         function = functions.resolve(name)
         if function is not None:
             found.setdefault(id(function), name)

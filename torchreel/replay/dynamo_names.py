@@ -24,8 +24,8 @@ from torch._subclasses.fake_tensor import FakeTensorConverter
 from torchreel.formats import sources, symbols
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import counters
-from torchreel.torch_compat.fake_tensors import no_dispatch
 from torchreel.torch_compat.patching import patched
+from torchreel.torch_compat.tensors.fake_tensors import no_dispatch
 from torchreel.torch_compat.versions import names
 from torchreel.torch_compat.versions.names import TorchName
 

@@ -30,8 +30,8 @@ from torchreel.minifier.source.assemble.objects import Choice, Objects
 from torchreel.replay import replay
 from torchreel.replay.child.frames.bundles import read_bundle
 from torchreel.store import Store, queries
-from torchreel.torch_compat import transforms
-from torchreel.torch_compat.autograd import decorated
+from torchreel.torch_compat.autograd import transforms
+from torchreel.torch_compat.autograd.functions import decorated
 
 OFFSET = 3
 

@@ -19,7 +19,7 @@ import torch
 from torchreel.errors import ForbiddenError
 from torchreel.formats.allowed.value_kinds import ValueKind
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import compiled_autograd
+from torchreel.torch_compat.autograd import compiled_autograd
 
 # The numbers that every supported torch has (c10's ScalarType.h, Layout.h, MemoryFormat.h).
 _COUNTS = {"ScalarType": 44, "Layout": 8, "MemoryFormat": 4}

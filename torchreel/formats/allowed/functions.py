@@ -30,7 +30,8 @@ from torchreel.formats import autograd_nodes
 from torchreel.formats.allowed import members, value_kinds
 from torchreel.formats.allowed.value_kinds import ValueKind
 from torchreel.patterns import lazy_text
-from torchreel.torch_compat import distributed, dynamo
+from torchreel.torch_compat import distributed
+from torchreel.torch_compat.dynamo import rules
 from torchreel.torch_compat.graph_calls.local_functions import MARK, local_function
 from torchreel.torch_compat.operators import dispatcher
 
@@ -208,7 +209,7 @@ def resolve(name: str) -> Target | None:
 @cache
 def _operators() -> frozenset[str]:
     """Return the names of Python's operators that torch writes into graphs."""
-    return dynamo.graph_operators() | _OPERATORS
+    return rules.graph_operators() | _OPERATORS
 
 
 def _is_admitted(name: str, module: str, attribute: str) -> bool:
@@ -225,7 +226,7 @@ def _is_admitted(name: str, module: str, attribute: str) -> bool:
         return True
     if attribute in _DENIED_HELPERS:
         return False
-    known = dynamo.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
+    known = rules.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
     computes = module in _MODULES or (module in _MODULES_OF_HELPERS and attribute.startswith("_"))
     return known and name not in _DENIED and computes
 
@@ -234,7 +235,7 @@ def _is_admitted(name: str, module: str, attribute: str) -> bool:
 def is_setting(name: str) -> bool:
     """Return whether a function sets a flag of torch whose value is plain data, by its name."""
     found = _SETTER.fullmatch(name)
-    if found is None or dynamo.in_graph_names().get(name) != "TorchInGraphFunctionVariable":
+    if found is None or rules.in_graph_names().get(name) != "TorchInGraphFunctionVariable":
         return False
     getters = (_walk(f"torch._C.{prefix}{found[1]}") for prefix in ("get_", "_get_"))
     return any(map(_gives_data, getters))
@@ -243,7 +244,7 @@ def is_setting(name: str) -> bool:
 @cache
 def is_question(name: str) -> bool:
     """Return whether a function, by its name, tells without arguments if a flag of torch is set."""
-    known = dynamo.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
+    known = rules.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
     return known and _QUESTION.fullmatch(name) is not None and _gives_data(_walk(name))
 
 

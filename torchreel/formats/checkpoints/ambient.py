@@ -17,7 +17,7 @@ from torch.autograd import forward_ad, profiler
 from torchreel.errors import UnsupportedError
 from torchreel.formats import node_arguments
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import compiled_autograd
+from torchreel.torch_compat.autograd import compiled_autograd
 
 Getter = Callable[[], Any]
 Setter = Callable[[Any], Any]

@@ -30,18 +30,13 @@ from torchreel.formats.tensors.check import check_description
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.fields import INFERENCE
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
-from torchreel.torch_compat import (
-    aot,
-    counters,
-    distributed,
-    dynamo,
-    fake_tensors,
-    fx,
-    inductor,
-    shapes,
-)
-from torchreel.torch_compat.dynamo import Source
-from torchreel.torch_compat.fake_tensors import FakeTensorMode
+from torchreel.torch_compat import counters, distributed, fx, shapes
+from torchreel.torch_compat.autograd import aot
+from torchreel.torch_compat.dynamo import automatic_dynamic, backends, contexts
+from torchreel.torch_compat.dynamo.contexts import Source
+from torchreel.torch_compat.inductor import code_generation
+from torchreel.torch_compat.tensors import fake_tensors
+from torchreel.torch_compat.tensors.fake_tensors import FakeTensorMode
 
 ENTRIES = ("graph", "aot", "export")
 _LAYOUT = ("leaf", "requires_grad", "parameter", "flags", "storage", "storage_size")
@@ -187,7 +182,7 @@ def graph_checkpoint(
             fakes = [fx.fake_of_input(node, real) for node, real in inputs_of_graph]
         changed = fx.inputs_with_other_data(gm)
         inputs = _Inputs(encoder, fakes, changed).describe(example_inputs)
-        name, options = dynamo.backend_of(backend)
+        name, options = backends.backend_of(backend)
         extra: dict[str, Json] = {
             "backend": name,
             "options": [config.encode_entry("inductor", k, v) for k, v in sorted(options.items())],
@@ -195,7 +190,7 @@ def graph_checkpoint(
             "graph_counter": counters.graph_counter(),
             "checkpoint_counter": counters.checkpoint_counter(),
             "region_call_counter": counters.region_call_counter(),
-            "specialized_floats": list(dynamo.specialized_floats()),
+            "specialized_floats": list(automatic_dynamic.specialized_floats()),
             "fake_mode": fake_tensors.fake_mode_settings(mode),
             "first_row_length": fake_tensors.first_row_length(mode),
             "class_names": _class_names(gm),
@@ -208,7 +203,7 @@ def graph_checkpoint(
                 mode
             ) or fake_tensors.to_be_converted(example_inputs)
         # With freezing Inductor writes small parameters into its code: no replay without them.
-        state = {} if inductor.is_freezing() else parameter_sources or {}
+        state = {} if code_generation.is_freezing() else parameter_sources or {}
         graph = encode_graph(gm, known=known, state=state)
         return _checkpoint("graph", "", graph, inputs, mode, extra)
 
@@ -315,7 +310,7 @@ def aot_checkpoint(
             "aot_name": aot.aot_graph_name(),
             "donated": aot.donated_inputs(),
             "class_names": _class_names(gm),
-            **({"aot_compilation": True} if inductor.is_aot_compilation() else {}),
+            **({"aot_compilation": True} if code_generation.is_aot_compilation() else {}),
             **_compile_id(),
         }
         # One encoder for both: the inputs are the values of the placeholders, nested ones included.
@@ -381,7 +376,7 @@ def _class_names(gm: GraphModule) -> dict[str, Json]:
 
 
 def _compile_id() -> dict[str, Json]:
-    compile_id = dynamo.CompileContext.current_compile_id()
+    compile_id = contexts.CompileContext.current_compile_id()
     return {"compile_id": str(compile_id)} if compile_id is not None else {}
 
 

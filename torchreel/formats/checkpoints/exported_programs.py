@@ -29,8 +29,9 @@ from torchreel.formats.checkpoints.decompositions import Tables
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import fake_tensors, fx, shapes
+from torchreel.torch_compat import fx, shapes
 from torchreel.torch_compat.export import exports
+from torchreel.torch_compat.tensors import fake_tensors
 
 KEY = "program"
 """Key in the `extra` of a checkpoint."""

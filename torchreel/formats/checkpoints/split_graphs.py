@@ -23,7 +23,9 @@ from torchreel.formats.checkpoints.document import CheckpointDoc, graph_checkpoi
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import dynamo, fake_tensors, fx, shapes
+from torchreel.torch_compat import fx, shapes
+from torchreel.torch_compat.dynamo import contexts
+from torchreel.torch_compat.tensors import fake_tensors
 
 KEY = "piece"
 """Key in the `extra` of a checkpoint: the call that compiled the piece."""
@@ -116,7 +118,7 @@ def _real(inputs: Sequence[object], *, apart: bool) -> dict[str, Json]:
         and not fake_tensors.is_traced_input(given)
     ]
     mode = fake_tensors.fake_mode_of(None, inputs)
-    name = dynamo.subgraph_name()
+    name = contexts.subgraph_name()
     said: dict[str, Json] = {REGION: name} if name else {}
     if found and not apart and mode is not None and mode.shape_env is not None:
         said |= {REAL: found, BEFORE: fake_tensors.converted_tensors(mode)}

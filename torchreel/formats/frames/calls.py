@@ -19,7 +19,9 @@ from torchreel.formats.checkpoints import ambient, config
 from torchreel.formats.frames import loggers
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import counters as torch_counters
-from torchreel.torch_compat import distributed, dynamo, transforms
+from torchreel.torch_compat import distributed
+from torchreel.torch_compat.autograd import transforms
+from torchreel.torch_compat.dynamo import automatic_dynamic, backends, modes
 
 
 @dataclass(frozen=True)
@@ -90,29 +92,29 @@ def encode_frame_call(code: CodeType, closure: object, backend: object, **call: 
     """Return the call that is about to compile `code`; `call` are fields that only the caller
     knows.
     """
-    name, options = dynamo.backend_of(backend)
-    identity, function = dynamo.identity_of(backend)
-    device, modes = dynamo.function_modes()
+    name, options = backends.backend_of(backend)
+    identity, function = backends.identity_of(backend)
+    device, function_modes = modes.function_modes()
     return FrameCall(
         backend=name,
         backend_id=identity,
         backend_function=function,
         options=[config.encode_entry("inductor", k, v) for k, v in sorted(options.items())],
-        dynamic=dynamo.dynamic_of(backend),
-        error_on_graph_break=dynamo.errors_on_graph_break(),
+        dynamic=backends.dynamic_of(backend),
+        error_on_graph_break=modes.errors_on_graph_break(),
         config=config.encode_config(),
         ambient=ambient.encode_ambient(),
         device=device,
-        global_device=dynamo.global_device(),
-        modes=modes,
+        global_device=modes.global_device(),
+        modes=function_modes,
         functions_off=ambient.functions_off(),
         transforms=transforms.open_transforms(),
         levels=transforms.open_levels(),
         world=distributed.world(),
         seed=torch.initial_seed(),
         counters=torch_counters.frame_counters(),
-        sizes=dynamo.seen_sizes(code, closure),
+        sizes=automatic_dynamic.seen_sizes(code, closure),
         log_levels=loggers.levels(),
-        floats=dynamo.specialized_floats(),
+        floats=automatic_dynamic.specialized_floats(),
         **call,
     )

@@ -14,7 +14,7 @@ import torch
 
 from torchreel.errors import UnsupportedError
 from torchreel.formats.tensors.synthetic import with_autograd
-from torchreel.torch_compat import fake_tensors, jagged
+from torchreel.torch_compat.tensors import fake_tensors, jagged
 
 REFUSED = (
     "the frame has a jagged tensor of a form that can't be made again: where its rows begin are "

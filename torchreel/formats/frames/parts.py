@@ -33,9 +33,12 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats.frames import jagged
 from torchreel.formats.tensors import meshes
 from torchreel.formats.tensors.synthetic import with_autograd
-from torchreel.torch_compat import autograd, distributed, dynamo, fake_tensors, fx, optimizers
-from torchreel.torch_compat import jagged as jagged_tensors
+from torchreel.torch_compat import distributed, fx, optimizers
+from torchreel.torch_compat.autograd import functions
+from torchreel.torch_compat.dynamo import rules
 from torchreel.torch_compat.operators import dispatcher, operator_definitions
+from torchreel.torch_compat.tensors import fake_tensors
+from torchreel.torch_compat.tensors import jagged as jagged_tensors
 
 _MARKS = "_dynamo_"
 """Prefix of the attributes by which a program marks the sizes of a tensor for Dynamo."""
@@ -89,8 +92,8 @@ def taken_apart(obj: Any) -> tuple[Any, ...] | None:
     if (mesh := distributed.mesh_of(obj)) is not None and mesh is obj:
         # It holds the ranks in a tensor, of which the values would stay out.
         return meshes.make, (meshes.describe(mesh),)
-    if (function := autograd.function_of_context(obj)) is not None:
-        return autograd.new_context, (function, obj.needs_input_grad), dict(vars(obj))
+    if (function := functions.function_of_context(obj)) is not None:
+        return functions.new_context, (function, obj.needs_input_grad), dict(vars(obj))
     return None
 
 
@@ -558,4 +561,4 @@ def set_marked(obj: object, state: tuple[Any, Callable[..., None], tuple[str, ..
     """Set the state of an object and mark it for Dynamo.  Called while a bundle is loaded."""
     inner, setter, marks = state
     setter(obj, inner)
-    dynamo.mark_for_dynamo(obj, marks)
+    rules.mark_for_dynamo(obj, marks)

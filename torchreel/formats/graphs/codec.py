@@ -27,8 +27,11 @@ from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.fakes import Decoder
 from torchreel.formats.tensors.synthetic import synthesise
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import distributed, dynamo, fake_tensors, fx, inductor
+from torchreel.torch_compat import distributed, fx
+from torchreel.torch_compat.dynamo import contexts
 from torchreel.torch_compat.graph_calls import activation_checkpoints
+from torchreel.torch_compat.inductor import code_generation
+from torchreel.torch_compat.tensors import fake_tensors
 
 
 def encode_graph(
@@ -196,7 +199,7 @@ class _GraphBuilder:
         """
         decoder = self.meta.decoder
         weight = isinstance(description, Mapping) and bool(description.get("parameter"))
-        if weight and not inductor.is_freezing():
+        if weight and not code_generation.is_freezing():
             return decoder.fake(description)
         made = synthesise(description, seed=0, hints=decoder.hints, table=decoder.table)
         return torch.nn.Parameter(made) if weight and isinstance(made, torch.Tensor) else made
@@ -217,7 +220,7 @@ class _GraphBuilder:
             gm.meta["dynamo_flat_name_to_original_fqn"] = dict(mapping_of(extra["original_names"]))
         if "compile_id" in extra:
             text = str(extra["compile_id"])
-            gm.meta["dynamo_compile_id"] = dynamo.CompileId.from_string(text)
+            gm.meta["dynamo_compile_id"] = contexts.CompileId.from_string(text)
         if (answers := policies.answers_of(extra)) is not None:
             activation_checkpoints.set_policy(gm, answers)
 

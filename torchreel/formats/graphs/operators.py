@@ -18,8 +18,8 @@ from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.store.documents.jsontypes import Json, canonical_json
-from torchreel.torch_compat import fake_tensors
 from torchreel.torch_compat.operators import dispatcher
+from torchreel.torch_compat.tensors import fake_tensors
 
 _MOST_CALLS = 64
 # Of a tensor's description, what an answer is made from.

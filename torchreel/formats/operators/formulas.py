@@ -25,8 +25,8 @@ from torchreel.formats.operators.answers import (
 )
 from torchreel.formats.tensors.fakes import Decoder
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat.fake_tensors import FakeTensorMode
 from torchreel.torch_compat.shapes import ShapeEnv
+from torchreel.torch_compat.tensors.fake_tensors import FakeTensorMode
 
 _GETITEM = "fn:_operator.getitem"
 

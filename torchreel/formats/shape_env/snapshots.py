@@ -20,7 +20,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats import node_arguments, sources, symbols
 from torchreel.store.documents.jsontypes import Json
 from torchreel.torch_compat import shapes
-from torchreel.torch_compat.dynamo import Source
+from torchreel.torch_compat.dynamo.contexts import Source
 from torchreel.torch_compat.shapes import ShapeEnv, ValueRanges
 
 Table = Mapping[str, sympy.Symbol]

@@ -20,8 +20,10 @@ from torchreel.formats import node_arguments, symbols
 from torchreel.formats.tensors import meshes, sparse
 from torchreel.formats.tensors.fields import INFERENCE, SEQUENCES
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import distributed, fake_tensors, inductor, shapes
-from torchreel.torch_compat.fake_tensors import FakeTensor
+from torchreel.torch_compat import distributed, shapes
+from torchreel.torch_compat.inductor import code_generation
+from torchreel.torch_compat.tensors import fake_tensors
+from torchreel.torch_compat.tensors.fake_tensors import FakeTensor
 
 MAX_LITERAL = 8  # elements; Inductor inlines 1-d constants of up to eight
 
@@ -79,7 +81,7 @@ class Encoder:
         if memo is not None:
             description["item"] = _symbolic(memo)
         is_constant = literal and not isinstance(tensor, FakeTensor)
-        if is_constant and inductor.may_be_written_into_code(tensor):
+        if is_constant and code_generation.may_be_written_into_code(tensor):
             description.update(_literal(tensor))
         return description
 

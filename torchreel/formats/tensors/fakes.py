@@ -28,9 +28,10 @@ from torchreel.formats.tensors.fields import (
     options_of,
 )
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import distributed, fake_tensors, shapes
-from torchreel.torch_compat.fake_tensors import FakeTensorMode
+from torchreel.torch_compat import distributed, shapes
 from torchreel.torch_compat.shapes import ShapeEnv, SymNode
+from torchreel.torch_compat.tensors import fake_tensors
+from torchreel.torch_compat.tensors.fake_tensors import FakeTensorMode
 
 _BUILDERS: dict[str, Callable[[list[Any]], object]] = {name: cls for cls, name in SEQUENCES.items()}
 

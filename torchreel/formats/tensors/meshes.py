@@ -20,7 +20,8 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.formats import node_arguments, placements
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
-from torchreel.torch_compat import distributed, fake_tensors
+from torchreel.torch_compat import distributed
+from torchreel.torch_compat.tensors import fake_tensors
 
 KIND = "device_mesh"
 

@@ -15,7 +15,8 @@ import torch
 
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import distributed, fake_tensors
+from torchreel.torch_compat import distributed
+from torchreel.torch_compat.tensors import fake_tensors
 
 _REFUSALS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,

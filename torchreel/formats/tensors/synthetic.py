@@ -28,7 +28,7 @@ from torchreel.formats.tensors.fields import (
     options_of,
 )
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import fake_tensors
+from torchreel.torch_compat.tensors import fake_tensors
 
 POSITIVE, COUNTING_NUMBERS = "positive", "counting"
 """The restrictions on inputs of a case: floats, and integers from 1 on."""

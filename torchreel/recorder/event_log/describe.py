@@ -15,7 +15,7 @@ import sympy
 import torch
 
 from torchreel.formats.event_values import spell_torch
-from torchreel.torch_compat.fake_tensors import FakeTensor
+from torchreel.torch_compat.tensors.fake_tensors import FakeTensor
 
 Described = object
 """A nest of tuples, text, numbers and None."""

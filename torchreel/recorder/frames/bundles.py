@@ -213,22 +213,22 @@ def _marks(notes: Notes) -> list[Json]:
 
     They are kept by id, so neither a name nor the module has them.
     """
-    from torchreel.torch_compat import dynamo
+    from torchreel.torch_compat.dynamo import rules
 
     found: list[Json] = []
     for owner in list(notes.owners.values()):
         members = members_of(owner) if type(owner) is ModuleType else {}
         for name in sorted(notes.names & members.keys()):
-            if marks := dynamo.dynamo_marks(members[name]):
+            if marks := rules.dynamo_marks(members[name]):
                 found.append({"module": home_of(owner), "member": name, "marks": list(marks)})
     return found
 
 
 def _is_ruled(value: object) -> bool:
     """Return True if Dynamo has, or will have, a rule for a function by the name of torch's."""
-    from torchreel.torch_compat import dynamo
+    from torchreel.torch_compat.dynamo import rules
 
-    return type(value) is FunctionType and dynamo.has_rule(value)
+    return type(value) is FunctionType and rules.has_rule(value)
 
 
 _too_large: dict[int, tuple[weakref.ref[Any], Bundle]] = {}

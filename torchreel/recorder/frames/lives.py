@@ -29,7 +29,7 @@ class _Lives:
         import torch
         from torch.multiprocessing import reductions
 
-        from torchreel.torch_compat.fake_tensors import storage_of
+        from torchreel.torch_compat.tensors.fake_tensors import storage_of
 
         storage = storage_of(tensor) if isinstance(tensor, torch.Tensor) else None
         if storage is None:

@@ -204,7 +204,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return description  # what is inside of a transform's levels is no view of anything
         if not is_view(obj):
             return description
-        from torchreel.torch_compat.fake_tensors import creation_of_view
+        from torchreel.torch_compat.tensors.fake_tensors import creation_of_view
 
         base = self.persistent_id(obj._base)
         if not isinstance(base, int):
@@ -436,7 +436,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _polyfills(self) -> list[tuple[object, ...]]:
         found: list[tuple[object, ...]] = []
         with fail_open("polyfills of a bundle", quiet=True):
-            from torchreel.torch_compat.dynamo import polyfills
+            from torchreel.torch_compat.dynamo.rules import polyfills
 
             found = [
                 tuple(one)

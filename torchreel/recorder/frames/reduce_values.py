@@ -29,7 +29,8 @@ from torchreel.formats.frames.parts import (
 )
 from torchreel.recorder.frames import places
 from torchreel.recorder.frames.past_methods import STATES, definition, slots_of
-from torchreel.torch_compat import dynamo, optimizers
+from torchreel.torch_compat import optimizers
+from torchreel.torch_compat.dynamo import rules
 
 _OF_CODE = (
     "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_nlocals", "co_stacksize",
@@ -59,7 +60,7 @@ def with_marks(obj: object, reduced: Any) -> Any:
 
     The marks are kept by id, beside the object: they would be lost with it.
     """
-    marks = dynamo.dynamo_marks(obj)
+    marks = rules.dynamo_marks(obj)
     if not marks or type(reduced) is not tuple or len(reduced) != 6:
         return reduced
     *made_of, state, items, pairs, setter = reduced

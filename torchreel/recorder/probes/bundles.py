@@ -48,7 +48,7 @@ def before(recorder: Recorder, call: Call, entry: CompileEntry) -> Bundle | None
 
 def after(recorder: Recorder, call: Call, entry: CompileEntry, error: BaseException | None) -> None:
     """Keep a frame that was compiled, if that failed; with the function that it resumes, if any."""
-    from torchreel.torch_compat.dynamo import resume_metadata
+    from torchreel.torch_compat.dynamo.code_objects import resume_metadata
 
     if not isinstance(error, Exception) or entry.status != "failed":
         return
@@ -96,9 +96,9 @@ def of_export(recorder: Recorder, call: Call) -> Bundle:
 
 def of_precompile(recorder: Recorder, call: Call) -> Bundle:
     """Return the bundle of a frame that compiles a function ahead of time in the same way."""
-    from torchreel.torch_compat import dynamo
+    from torchreel.torch_compat.dynamo import backends
 
-    backend, options = dynamo.backend_of(call.argument(3, "backend"))
+    backend, options = backends.backend_of(call.argument(3, "backend"))
     found = {
         "model": call.argument(0, "model"),
         "example_inputs": call.argument(1, "example_inputs"),
@@ -157,9 +157,9 @@ def with_objects(
     if recorder.options.settings.frames == "none":
         return doc
     with fail_open("objects of the program"):
-        from torchreel.torch_compat import dynamo
+        from torchreel.torch_compat.dynamo import backends
 
-        found = {**dynamo.objects_of_compile(backend), **_classes(doc), **(more or {})}
+        found = {**backends.objects_of_compile(backend), **_classes(doc), **(more or {})}
         found = _needed(found, doc) if found else {}
         if not found:
             return doc
@@ -177,7 +177,7 @@ def with_objects(
 def _needed(found: Mapping[str, object], doc: CheckpointDoc) -> dict[str, object]:
     """Return the objects without entries of tables for operators that a graph does not call."""
     from torchreel.formats.graphs.operators import operators_of
-    from torchreel.torch_compat.inductor_tables import is_for
+    from torchreel.torch_compat.inductor.added_entries import is_for
 
     operators = {name.removeprefix("op:") for name in operators_of([doc.graph])}
     return {name: held for name, held in found.items() if is_for(name, operators)}
@@ -254,12 +254,9 @@ def _make(recorder: Recorder, call: Call, *, whole: bool) -> Bundle:
     import torch
 
     from torchreel.recorder.frames.bundles import Frame, make
-    from torchreel.torch_compat.dynamo import (
-        objects_of_config,
-        own_function_modes,
-        resume_metadata,
-        traced_module,
-    )
+    from torchreel.torch_compat.dynamo.backends import objects_of_config
+    from torchreel.torch_compat.dynamo.code_objects import resume_metadata, traced_module
+    from torchreel.torch_compat.dynamo.modes import own_function_modes
 
     names = ("code", "globals", "locals", "builtins", "closure")
     found = {name: call.argument(position, name) for position, name in enumerate(names)}
@@ -296,7 +293,7 @@ def _resumed(frame: Frame) -> Frame | None:
     A function of Dynamo's making has no source: what reduces programs starts with the whole one.
     """
     from torchreel.recorder.frames.bundles import Frame
-    from torchreel.torch_compat.dynamo import resumed_call
+    from torchreel.torch_compat.dynamo.code_objects import resumed_call
 
     found = resumed_call(frame.code, sys._getframe())
     if found is None:
@@ -331,7 +328,8 @@ def _describer() -> Describe:
     from torchreel.formats.frames import parts
     from torchreel.formats.tensors.encoder import Encoder
     from torchreel.recorder.frames.bundles import is_tensor_like
-    from torchreel.torch_compat import fake_tensors, transforms
+    from torchreel.torch_compat.autograd import transforms
+    from torchreel.torch_compat.tensors import fake_tensors
 
     encoder = Encoder()
     storages = (torch.UntypedStorage, torch.TypedStorage)

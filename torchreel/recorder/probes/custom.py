@@ -147,7 +147,7 @@ def _note_inputs(recorder: Recorder, gm: Any) -> None:
     """Look at the inputs unseen by the program's modes and subclasses."""
     import torch
 
-    from torchreel.torch_compat.fake_tensors import no_dispatch
+    from torchreel.torch_compat.tensors.fake_tensors import no_dispatch
 
     with no_dispatch(), torch._C.DisableTorchFunctionSubclass():
         for node in gm.graph.nodes:

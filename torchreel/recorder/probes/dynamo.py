@@ -98,7 +98,7 @@ def _is_soft(call: Call, error: BaseException | None) -> bool:
 
 
 def _name(code: CodeType, closure: Sequence[CellType] | None) -> str:
-    from torchreel.torch_compat.dynamo import wrapped_name
+    from torchreel.torch_compat.dynamo.code_objects import wrapped_name
 
     return wrapped_name(code, closure) or code.co_name
 
@@ -179,7 +179,7 @@ def _guards(recorder: Recorder, call: Call) -> Visit:
 
 def _backend(recorder: Recorder, call: Call) -> Visit:
     from torchreel.formats.checkpoints.document import graph_checkpoint
-    from torchreel.torch_compat.dynamo import compiles_whole_graphs
+    from torchreel.torch_compat.dynamo.backends import compiles_whole_graphs
 
     graph, gm, inputs = call.args[0], call.argument(1, "gm"), call.argument(2, "example_inputs")
     span = recorder.enter("pre_grad", "", _entry_of(recorder, graph))

@@ -227,7 +227,7 @@ def _add_checkpoint(recorder: Recorder, call: Call, program: Any) -> None:
     from torchreel.formats.checkpoints.document import export_checkpoint
     from torchreel.formats.checkpoints.exported_programs import DecompositionRequest
     from torchreel.recorder.probes.shape_env import note_checkpoint
-    from torchreel.torch_compat import fake_tensors
+    from torchreel.torch_compat.tensors import fake_tensors
 
     names = ("cia_to_decomp", "python_decomp_table")
     tables = decompositions.Tables(*(call.kwargs.get(name) or {} for name in names))

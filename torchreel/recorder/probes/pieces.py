@@ -161,7 +161,7 @@ def _begin(
 
 def _is_alone() -> bool:
     """Return whether a program calls the entry outside of any compile, for itself."""
-    from torchreel.torch_compat.inductor import is_aot_compilation
+    from torchreel.torch_compat.inductor.code_generation import is_aot_compilation
 
     return current_context() is None and not is_aot_compilation()
 
@@ -200,7 +200,7 @@ def _spelled(size: object) -> str:
 
 def _sizes(gm: Any, inputs: Sequence[Any]) -> dict[str, object]:
     from torchreel.formats.checkpoints import split_graphs
-    from torchreel.torch_compat.fake_tensors import no_dispatch
+    from torchreel.torch_compat.tensors.fake_tensors import no_dispatch
 
     if not _is_graph(gm):
         return {}

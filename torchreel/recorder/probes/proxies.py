@@ -61,7 +61,7 @@ def _decompositions(table: Mapping[object, object]) -> int:
 
     A replay may be without those: where they decide something, that is seen.
     """
-    from torchreel.torch_compat.inductor_tables import own_decompositions
+    from torchreel.torch_compat.inductor.added_entries import own_decompositions
 
     return len(table) - sum(operator in table for operator in own_decompositions())
 

@@ -161,7 +161,7 @@ def _replay(request: Request, report: Report) -> None:
     from torchreel.replay.compare.verdict import NOT_RECORDED, NOT_RESTORED, stand_in_note
     from torchreel.replay.imposed import fake_cache, remainders, torch_machine
     from torchreel.replay.imposed.facts import Facts, device_notes, recorder_settings
-    from torchreel.torch_compat import inductor
+    from torchreel.torch_compat.inductor import code_generation
 
     facts = Facts(**request.facts)
     doc = CheckpointDoc.from_bytes(Path(request.checkpoint).read_bytes())
@@ -176,7 +176,7 @@ def _replay(request: Request, report: Report) -> None:
         torch_machine.without_other_programs() if request.folder else nullcontext(),
         torch_machine.imposed(facts, run=request.execute or request.compare) as unlike,
         restore.imposed(doc, trust=request.trust, attempt=request.attempt) as left,
-        nullcontext() if request.compile_cpp else inductor.without_cpp_compiler(),
+        nullcontext() if request.compile_cpp else code_generation.without_cpp_compiler(),
     ):
         checks.check_devices(request.devices)
         restored = restore.restore(doc, trust=request.trust)

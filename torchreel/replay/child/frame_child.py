@@ -225,7 +225,9 @@ def _trace(
     from torchreel.replay.child.frames.tracing import SUBSTITUTE, Substitute, imposed, run, trace
     from torchreel.replay.compare.verdict import NOT_RESTORED
     from torchreel.replay.imposed import remainders
-    from torchreel.torch_compat import aot, distributed, inductor
+    from torchreel.torch_compat import distributed
+    from torchreel.torch_compat.autograd import aot
+    from torchreel.torch_compat.inductor import code_generation
 
     call = bundle.call
     if call.world is not None:
@@ -250,7 +252,7 @@ def _trace(
     dynamo_names.void_entries(function.__code__, step.entries)
     with (
         imposed(call, step.compile_id, frame.config, trust=request.trust) as left,
-        nullcontext() if step.compile_cpp else inductor.without_cpp_compiler(),
+        nullcontext() if step.compile_cpp else code_generation.without_cpp_compiler(),
         aot.backward_now(step.backward),
         dynamo_names.item_values(step.items),
         dynamo_names.order_of_entries(step.entries),
@@ -261,7 +263,7 @@ def _trace(
         _lookups(step),
     ):
         outcome.notes += [f"{NOT_RESTORED}{name}" for name in left]
-        outcome.frozen = inductor.is_freezing()
+        outcome.frozen = code_generation.is_freezing()
         outcome.span = [time.time_ns(), _NEVER]
         report.write(request.report)  # should the compile kill this process
         with _Failing(outcome), _stopping(step, request, frame, report):
@@ -351,7 +353,7 @@ def _stopping(
 
 def _objects(frame: LoadedFrame) -> dict[str, Any]:
     """Return the objects of a frame that a prompt offers, by name."""
-    from torchreel.torch_compat import fake_tensors
+    from torchreel.torch_compat.tensors import fake_tensors
 
     mode = fake_tensors.current_fake_mode()
     return {

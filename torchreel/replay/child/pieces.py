@@ -28,8 +28,10 @@ from torchreel.formats.checkpoints.split_graphs import (
 )
 from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import aot, fake_tensors, fx
-from torchreel.torch_compat import inductor as torch_inductor
+from torchreel.torch_compat import fx
+from torchreel.torch_compat.autograd import aot
+from torchreel.torch_compat.inductor import code_generation as torch_inductor
+from torchreel.torch_compat.tensors import fake_tensors
 
 __all__ = [
     "KEY", "backend", "backend_name", "compiles_apart", "is_from_dynamo", "is_piece",

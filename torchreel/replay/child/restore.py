@@ -36,29 +36,23 @@ from torchreel.replay.accuracy.comparison import tensors_of
 from torchreel.replay.child import objects, pieces, triton_kernels
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.reading.typed import convert
-from torchreel.torch_compat import (
-    aot,
-    configs,
-    distributed,
-    dynamo,
-    fake_tensors,
-    fx,
-    inductor,
-    inductor_tables,
-    shapes,
-)
+from torchreel.torch_compat import configs, distributed, fx, shapes
+from torchreel.torch_compat.autograd import aot
 from torchreel.torch_compat.counters import (
     set_aot_counter,
     set_checkpoint_counter,
     set_graph_counter,
     set_region_call_counter,
 )
-from torchreel.torch_compat.dynamo import set_specialized_floats
+from torchreel.torch_compat.dynamo import backends, contexts
+from torchreel.torch_compat.dynamo.automatic_dynamic import set_specialized_floats
 from torchreel.torch_compat.export.exports import decompose
-from torchreel.torch_compat.fake_tensors import FakeTensorMode
 from torchreel.torch_compat.fx import last_sequence
+from torchreel.torch_compat.inductor import added_entries, code_generation
 from torchreel.torch_compat.operators import dispatcher
 from torchreel.torch_compat.shapes import ShapeEnv
+from torchreel.torch_compat.tensors import fake_tensors
+from torchreel.torch_compat.tensors.fake_tensors import FakeTensorMode
 
 _COUNTERS = {
     "aot_counter": set_aot_counter,
@@ -168,7 +162,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     _define_kernels(doc, graph, trust=trust)
     if doc.entry == "graph" and pieces.is_from_dynamo(doc):
         parameters = sources.decode_named(doc.extra.get("parameter_sources"))
-        dynamo.mark_as_dynamo_graph(graph, parameters)
+        contexts.mark_as_dynamo_graph(graph, parameters)
     classes = doc.extra.get("class_names")
     fx.set_class_names(graph, classes if isinstance(classes, Mapping) else {})
     request = _request(doc, graph, table, trust=trust) if doc.entry == "export" else None
@@ -311,10 +305,10 @@ def _own_tables(doc: CheckpointDoc, *, trust: bool) -> Iterator[list[str]]:
     left = [
         f"{name} (code of the program's own: add --trust if you trust who made the store)"
         for name in (known if isinstance(known, Mapping) else ())
-        if name.startswith(inductor_tables.PREFIX) and name not in loaders
+        if name.startswith(added_entries.PREFIX) and name not in loaders
     ]
     stand_in_for(doc)  # an entry may be for an operator that is not here
-    with inductor_tables.imposed(loaders) as more:
+    with added_entries.imposed(loaders) as more:
         yield left + more
 
 
@@ -331,7 +325,7 @@ def imposed(doc: CheckpointDoc, *, trust: bool = False, attempt: int = 0) -> Ite
         left += stack.enter_context(_own_tables(doc, trust=trust))
         stack.enter_context(configs.caches_off())
         stack.enter_context(ambient.imposed(doc.ambient))
-        stack.enter_context(dynamo.compile_context(doc.extra.get("compile_id"), attempt))
+        stack.enter_context(contexts.compile_context(doc.extra.get("compile_id"), attempt))
         _impose_counters(doc)
         floats = doc.extra.get("specialized_floats")
         set_specialized_floats(str(name) for name in floats) if isinstance(floats, list) else None
@@ -391,13 +385,13 @@ def run(restored: Restored, *, backward: bool = False, trust: bool = False) -> o
 def _run_graph(restored: Restored, backward: bool, trust: bool) -> object:
     doc = restored.doc
     if pieces.is_piece(doc):
-        with dynamo.tracing_context(restored.mode), aot.backward_now(backward):
+        with contexts.tracing_context(restored.mode), aot.backward_now(backward):
             return pieces.backend(doc)(restored.graph, restored.inputs)
     own = own_backend(doc, trust=trust)
     options = options_of(doc, trust=trust)
-    backend: Callable[..., object] = own or dynamo.backend(doc.backend, options)
-    with dynamo.tracing_context(restored.mode), aot.backward_now(backward):
-        return backend(dynamo.before_backend(restored.graph), restored.inputs)
+    backend: Callable[..., object] = own or backends.backend(doc.backend, options)
+    with contexts.tracing_context(restored.mode), aot.backward_now(backward):
+        return backend(backends.before_backend(restored.graph), restored.inputs)
 
 
 def _run_aot(restored: Restored) -> object:
@@ -405,8 +399,8 @@ def _run_aot(restored: Restored) -> object:
     aot_name = decode_graph_name(restored.doc.extra.get("aot_name"))
     donated = restored.doc.extra.get("donated")
     indices = [int(str(index)) for index in donated] if isinstance(donated, list) else None
-    with dynamo.tracing_context(restored.mode, aot_name, indices):
-        return inductor.compile_fx_inner(restored.graph, restored.inputs, arguments)
+    with contexts.tracing_context(restored.mode, aot_name, indices):
+        return code_generation.compile_fx_inner(restored.graph, restored.inputs, arguments)
 
 
 def execute(doc: CheckpointDoc, compiled: object) -> tuple[object, list[object]]:

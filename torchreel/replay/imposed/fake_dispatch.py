@@ -15,8 +15,8 @@ import sympy
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from torchreel.torch_compat.fake_tensors import FAKE_ERRORS
 from torchreel.torch_compat.patching import hide_frame, patched
+from torchreel.torch_compat.tensors.fake_tensors import FAKE_ERRORS
 
 
 @dataclass

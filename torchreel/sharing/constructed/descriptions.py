@@ -15,7 +15,7 @@ from torchreel.sharing.constructed.scalars import (
 )
 from torchreel.sharing.pseudonyms import Pseudonyms
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat.fake_tensors import own_subclass
+from torchreel.torch_compat.tensors.fake_tensors import own_subclass
 
 _TRUTHS = ("requires_grad", "leaf", "parameter")
 _WHOLE = ("storage", "object", "dense_dim")

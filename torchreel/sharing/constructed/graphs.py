@@ -16,7 +16,7 @@ from torchreel.sharing.constructed.descriptions import Descriptions
 from torchreel.sharing.constructed.operators import Operators
 from torchreel.sharing.constructed.scalars import refused
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import aot
+from torchreel.torch_compat.autograd import aot
 
 _VALUES = ("val", "example_value")
 _OPERATIONS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torchreel.sharing.constructed.scalars import number_of, refused
 from torchreel.sharing.pseudonyms import Pseudonyms
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat import dynamo
+from torchreel.torch_compat.dynamo import rules
 
 _INPUTS = ("local_name",)
 _PROPERTIES = ("SIZE", "STRIDE", "STORAGE_OFFSET")
@@ -44,7 +44,7 @@ def _source(data: Mapping[str, Json], pseudonyms: Pseudonyms, depth: int) -> Jso
     kind = str(data.get("source"))
     if kind == "opaque":
         return {"source": "opaque", "name": pseudonyms.of("a", str(data.get("name")))}
-    cls = dynamo.source_classes().get(kind)
+    cls = rules.source_classes().get(kind)
     if cls is None:
         raise refused("the kind of source", kind)
     made: dict[str, Json] = {"source": kind}

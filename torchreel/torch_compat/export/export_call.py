@@ -47,9 +47,9 @@ def precompile_again(
     """Compile a function ahead of time as it was; cloudpickle keeps this function by its code."""
     from torch._dynamo import aot_compile, hooks
 
-    from torchreel.torch_compat import dynamo
+    from torchreel.torch_compat.dynamo import backends
 
     return aot_compile.aot_compile_fullgraph(
         model, example_inputs, hooks.Hooks(guard_filter_fn=guard_filter),
-        dynamo.backend(backend, options), dynamic,
+        backends.backend(backend, options), dynamic,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 from torchreel.errors import UntrustedError
 from torchreel.minifier.cases.case import Case
 from torchreel.replay.child import pieces, restore
-from torchreel.torch_compat import debugging_backends, dynamo
+from torchreel.torch_compat.dynamo import backends, debugging_backends
 
 
 def backend_of(case: Case, *, trust: bool = False) -> Callable[..., Any]:
@@ -26,12 +26,12 @@ def backend_of(case: Case, *, trust: bool = False) -> Callable[..., Any]:
     doc = case.checkpoint
     if pieces.is_piece(doc) and case.backend == pieces.backend_name(doc.extra[pieces.KEY]):
         return pieces.backend(doc)
-    made = debugging_backends.make(case.backend, lambda name: dynamo.backend(name, {}))
+    made = debugging_backends.make(case.backend, lambda name: backends.backend(name, {}))
     if made is not None:
         return made  # type: ignore[no-any-return]
     module, colon, qualname = case.backend.partition(":")
     if not colon:
-        return dynamo.backend(case.backend, restore.options_of(case.checkpoint, trust=trust))
+        return backends.backend(case.backend, restore.options_of(case.checkpoint, trust=trust))
     # A program that was run as a script recorded its own name as __main__.
     modules = case.imports if module == "__main__" else (module,) * (module in case.imports)
     for name in modules:

@@ -24,7 +24,7 @@ from torch.fx.node import map_aggregate
 from torchreel.minifier.oracle.child.caught import ErrorCatcher
 from torchreel.replay.accuracy.results import Results
 from torchreel.replay.accuracy.rounding import Evidence
-from torchreel.torch_compat import fake_tensors
+from torchreel.torch_compat.tensors import fake_tensors
 
 _RUNS = 3  # with noise; their largest distance is what rounding can do
 # Functions and methods whose results hold whatever was in memory.

@@ -60,8 +60,9 @@ from torchreel.replay.imposed.device import libraries
 from torchreel.store.documents.jsontypes import Json, parse_json
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import Signature, from_exception, predicate_signature
-from torchreel.torch_compat import aot, dynamo
-from torchreel.torch_compat.dynamo import specialized_floats
+from torchreel.torch_compat.autograd import aot
+from torchreel.torch_compat.dynamo import backends, contexts
+from torchreel.torch_compat.dynamo.automatic_dynamic import specialized_floats
 
 # Larger inputs than this are not made only to check a case in eager mode.
 _MOST_ELEMENTS = 20_000_000
@@ -450,10 +451,10 @@ def _compiled(prepared: _Prepared, stages: Stages) -> Callable[..., object]:
     else:
         with (
             stages.inside("pre_grad"),
-            dynamo.tracing_context(restored.mode),
+            contexts.tracing_context(restored.mode),
             aot.backward_now(backward),
         ):
-            found = prepared.backend(dynamo.before_backend(restored.graph), restored.inputs)
+            found = prepared.backend(backends.before_backend(restored.graph), restored.inputs)
     if not callable(found):
         raise TypeError(f"the backend gave {type(found).__name__}, which is not callable")
     return found

@@ -57,7 +57,7 @@ from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import Signature, from_exception, signal_name
 from torchreel.torch_compat import configs
-from torchreel.torch_compat.dynamo import forget_backends_of
+from torchreel.torch_compat.dynamo.backends import forget_backends_of
 from torchreel.torch_compat.operators import dispatcher
 from torchreel.torch_compat.patching import patched
 from torchreel.torch_compat.versions.names import TorchName, resolve

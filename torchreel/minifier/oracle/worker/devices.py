@@ -32,7 +32,7 @@ class HiddenDevices:
         """Return whether there is a device to run on; from then on this process sees it."""
         import torch
 
-        from torchreel.torch_compat.inductor import forget_devices
+        from torchreel.torch_compat.inductor.code_generation import forget_devices
 
         for name, value in self._before.items():
             os.environ.pop(name, None)

@@ -32,7 +32,8 @@ from torchreel.minifier.source.assemble.functions import (
 from torchreel.minifier.source.assemble.names import Names
 from torchreel.minifier.source.assemble.tensors import Tensors
 from torchreel.recorder.frames.patches import Patch
-from torchreel.torch_compat import autograd, dynamo
+from torchreel.torch_compat.autograd import functions
+from torchreel.torch_compat.dynamo import rules
 from torchreel.torch_compat.operators import dispatcher
 
 _SINGLE = (torch.dtype, torch.layout, torch.memory_format)
@@ -166,7 +167,7 @@ class Objects:
             if found is not None:
                 return found
         if isinstance(obj, FunctionType):
-            region = dynamo.nested_compile_region(obj)
+            region = rules.nested_compile_region(obj)
             if region is not None:
                 return f"torch.compiler.nested_compile_region({self.expression(region)})"
             wrapped = self._decorated(obj)
@@ -202,7 +203,7 @@ class Objects:
 
     def _decorated(self, function: FunctionType) -> tuple[str, FunctionType] | None:
         """Return the expression of a decorator of torch's, and what it decorates."""
-        found = autograd.decorated(function)
+        found = functions.decorated(function)
         if found is None or self.names.expression(found[0]) is None:
             return None
         kind, given, inner = found

@@ -251,7 +251,7 @@ def _patches_of(bundle: LoadedBundle) -> tuple[list[Patch], list[str]]:
 
 def _mark(rows: Sequence[Any]) -> None:
     """Mark the members of modules for Dynamo that the program had marked; not one that is gone."""
-    from torchreel.torch_compat import dynamo
+    from torchreel.torch_compat.dynamo import rules
 
     for row in rows:
         if not isinstance(row, Mapping):
@@ -259,7 +259,7 @@ def _mark(rows: Sequence[Any]) -> None:
         with suppress(ImportError, ValueError, TypeError):
             members = vars(importlib.import_module(str(row.get("module"))))
             if (value := members.get(str(row.get("member")))) is not None:
-                dynamo.mark_for_dynamo(value, [str(mark) for mark in _list(row.get("marks"))])
+                rules.mark_for_dynamo(value, [str(mark) for mark in _list(row.get("marks"))])
 
 
 def _list(found: object) -> list[Any]:
@@ -308,8 +308,8 @@ def _like(value: Any, description: Mapping[str, Json], before: Sequence[Any]) ->
     """Return a synthesised tensor as a view of its base, or as none, as it was."""
     import torch
 
-    from torchreel.torch_compat import fake_tensors
-    from torchreel.torch_compat.autograd import view_with_history
+    from torchreel.torch_compat.autograd.functions import view_with_history
+    from torchreel.torch_compat.tensors import fake_tensors
 
     if type(value) is not torch.Tensor or value.layout is not torch.strided:
         return value
@@ -477,11 +477,11 @@ def _frame(
     import torch
 
     from torchreel.formats.operators import stand_ins
-    from torchreel.torch_compat import dynamo
+    from torchreel.torch_compat.dynamo import rules
 
     stand_ins.give_fake_kernels(content.get("fake_kernels") or {})
     for found in content.get("polyfills") or ():
-        dynamo.register_polyfill(dynamo.Polyfill(*found))
+        rules.register_polyfill(rules.Polyfill(*found))
     with torch._C.DisableTorchFunction():
         for number, carried in content.get("attributes", {}).items():
             for name, value in carried.items():

@@ -114,9 +114,9 @@ def _set(owner: Any, name: str, value: object) -> None:
 
 
 def _read_rules_again() -> None:
-    from torchreel.torch_compat import dynamo  # with torch, which the parent does without
+    from torchreel.torch_compat.dynamo import rules
 
-    dynamo.read_rules_again()
+    rules.read_rules_again()
 
 
 def _is_alike(old: object, new: object, depth: int = 0) -> bool:

@@ -26,21 +26,14 @@ from torchreel.replay import dynamo_names
 from torchreel.replay.child.frames import modules
 from torchreel.replay.child.frames.bundles import LoadedFrame
 from torchreel.store.addressing import UNNAMED
-from torchreel.torch_compat import (
-    configs,
-    debugging_backends,
-    dynamo,
-    inductor_tables,
-    transforms,
-)
+from torchreel.torch_compat import configs
+from torchreel.torch_compat.autograd import transforms
 from torchreel.torch_compat.counters import set_frame_counters
-from torchreel.torch_compat.dynamo import (
-    CompileId,
-    set_resume_metadata,
-    set_seen_sizes,
-    set_specialized_floats,
-    set_traced_module,
-)
+from torchreel.torch_compat.dynamo import backends, debugging_backends, modes
+from torchreel.torch_compat.dynamo.automatic_dynamic import set_seen_sizes, set_specialized_floats
+from torchreel.torch_compat.dynamo.code_objects import set_resume_metadata, set_traced_module
+from torchreel.torch_compat.dynamo.contexts import CompileId
+from torchreel.torch_compat.inductor import added_entries
 
 SUBSTITUTE = "eager"
 """Compiles for a backend that can't be had: what Dynamo makes does not depend on it."""
@@ -59,7 +52,7 @@ class Substitute:
 
     def __call__(self, module: Any, inputs: Any, **options: Any) -> Any:
         """Compile as `SUBSTITUTE`."""
-        return dynamo.backend(SUBSTITUTE, {})(module, inputs)
+        return backends.backend(SUBSTITUTE, {})(module, inputs)
 
 
 @dataclass
@@ -124,13 +117,13 @@ def imposed(
     """
     with ExitStack() as stack:
         left = stack.enter_context(config.patched(call.config, trust=trust, objects=objects))
-        left += stack.enter_context(inductor_tables.imposed(objects))
+        left += stack.enter_context(added_entries.imposed(objects))
         stack.enter_context(configs.caches_off())
         stack.enter_context(ambient.imposed(call.ambient))
         stack.enter_context(ambient.with_functions_off(call.functions_off))
         if call.device is not None:
             stack.enter_context(torch.device(call.device))
-        stack.enter_context(dynamo.with_global_device(call.global_device))
+        stack.enter_context(modes.with_global_device(call.global_device))
         stack.enter_context(dynamo_names.error_on_graph_break(call.error_on_graph_break))
         stack.enter_context(dynamo_names.scope_names(modules.scope_tokens()))
         stack.enter_context(transforms.opened(call.levels))
@@ -172,7 +165,7 @@ def _call(function: Callable[..., Any], frame: LoadedFrame) -> object:
     args, kwargs = frame.args, frame.kwargs
     if frame.levels:
         args, kwargs = transforms.all_wrapped((args, dict(kwargs)), frame.levels)
-    with dynamo.with_function_modes(frame.modes):
+    with modes.with_function_modes(frame.modes):
         return function(*args, **kwargs)
 
 
@@ -211,7 +204,7 @@ def backend_of(call: FrameCall, imports: Sequence[str]) -> Any:
     for it, and from no other.
     """
     try:
-        made = debugging_backends.make(call.backend, lambda inner: dynamo.backend(inner, {}))
+        made = debugging_backends.make(call.backend, lambda inner: backends.backend(inner, {}))
     except UntrustedError:  # one of torch's for debugging, around the program's own
         return None
     if made is not None:

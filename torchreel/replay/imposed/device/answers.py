@@ -24,7 +24,7 @@ from torchreel.replay.imposed.attention import attentions
 from torchreel.replay.imposed.device import libraries, measurements
 from torchreel.replay.imposed.facts import ATTENTION, BUILD
 from torchreel.store.documents.jsontypes import Json
-from torchreel.torch_compat.inductor import forget_devices
+from torchreel.torch_compat.inductor.code_generation import forget_devices
 from torchreel.torch_compat.patching import patched
 
 

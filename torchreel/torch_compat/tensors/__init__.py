@@ -1,0 +1,1 @@
+"""Private names of tensors: the modes that make fake ones, and nested ones."""
