@@ -71,15 +71,25 @@ def minify(
     with open_oracle(oracle, problem.signature, problem.options, problem.accelerator) as worker:
         spending = Spending(problem.options.limits)
         try:
-            found = _reduced(store, problem, worker, spending, listener, problem.find_starts)
+            found = _reduced(
+                store,
+                problem,
+                worker,
+                spending,
+                listener,
+                problem.find_starts,
+                is_last_way=not problem.has_another_way,
+            )
         except (MinifyError, UnsupportedError, UntrustedError) as error:
             if isinstance(error, (BudgetSpent, FlakyFailure, TrivialResult)):
                 raise
             otherwise = problem.starts_otherwise(error)
             if listener is not None:
                 why = str(error).partition("\n")[0].partition(" What happened")[0]
-                listener.on_step(looking(f"starting with the program itself, for: {why}"))
-            found = _reduced(store, problem, worker, spending, listener, otherwise)
+                listener.on_step(looking(f"starting with {problem.other_way}, for: {why}"))
+            found = _reduced(
+                store, problem, worker, spending, listener, otherwise, is_last_way=True
+            )
         return _with_explanation(store, worker, problem, spending, found)
 
 
@@ -90,11 +100,15 @@ def _reduced(
     spending: Spending,
     listener: Listener | None,
     find_starts: Callable[[Oracle], Starts],
+    *,
+    is_last_way: bool,
 ) -> MinifyResult:
     try:
         starts, failure = find_starts(LimitedOracle(worker, spending))
         with _judge_for(problem, worker) as judge:
-            return reduce_failure(store, judge, starts, failure, spending, listener)
+            return reduce_failure(
+                store, judge, starts, failure, spending, listener, insist=is_last_way
+            )
     except BudgetSpent as error:
         raise BudgetSpent(
             f"{error} The failure was not seen twice before that (oracle runs: "

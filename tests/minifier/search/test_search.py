@@ -155,6 +155,32 @@ def test_starts_after_one_that_fails_alike_are_not_run() -> None:
     assert oracle.seen == [starts[0].digest] * 2 + [starts[1].digest] * 2
 
 
+def test_a_start_that_passed_runs_no_more_in_another_form() -> None:
+    """The same case is no other start, and what passes with the judgement of eager mode was
+    compiled."""
+    oracle = Predicate(lambda case: False)
+    first, second = chain(["relu"]), chain(["relu", "tan"])
+    starts = first, chain(["relu"]), replace(first, eager=False), second
+    with pytest.raises(NotReproduced):
+        Search(oracle, BUG).run(*starts, insist=False)
+    assert oracle.seen == [first.digest] * 2 + [second.digest] * 2
+    with pytest.raises(NotReproduced):
+        Search(oracle, BUG).run(*starts)
+    assert oracle.seen[4:] == oracle.seen[:4] + [first.digest] * 8
+
+
+def test_what_eager_mode_refuses_runs_without_its_judgement() -> None:
+    @dataclass
+    class Refusing(Predicate):
+        def judge(self, case: Case) -> OracleReport:
+            refused = OracleReport("invalid", detail="RuntimeError", stage="eager")
+            return refused if case.eager else super().judge(case)
+
+    start = replace(long_chain(), eager=False)
+    found = Search(Refusing(sin_reaches_cos), BUG).run(long_chain(), start)
+    assert functions_of(found.case) == ["sin", "cos"]
+
+
 def test_a_part_of_what_is_left_is_reduced_as_well() -> None:
     """Of the smallest case, not of the first; and the simpler of the two results is taken."""
     asked: list[list[str]] = []

@@ -24,6 +24,7 @@ from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.repro import ExportOptions, export, export_case
 from torchreel.minifier.repro.story import FailureSummary
+from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.scripts.source_form import comparing_forms
 from torchreel.minifier.source.recorded_program import (
@@ -267,9 +268,24 @@ def test_a_failure_that_needs_caches_is_reduced_with_them(tmp_path: Path) -> Non
         assert SourceCase.from_json(parse_json(found.case.to_bytes())) == found.case
         (compile,) = queries.compiles(store, 1)
         result = export(store, compile, ExportOptions(tmp_path / "out", trust=True))
+        steps = _Messages()
+        again = minify(store, options=replace(TRUSTED, explain=False), listener=steps)
+    assert (again.case, again.oracle_runs) == (found.case, 0)
+    assert not any("starting with the program itself" in text for text in steps.texts)
     assert result.check.holds
     script = (tmp_path / "out" / "repro.py").read_text()
     assert "os.environ['TORCHINDUCTOR_CACHE_DIR'] = tempfile.mkdtemp()" in script
+
+
+class _Messages:
+    """Keeps what a reduction says."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def on_step(self, event: ProgressEvent) -> None:
+        """See `Listener`."""
+        self.texts.append(event.message)
 
 
 @pytest.mark.slow

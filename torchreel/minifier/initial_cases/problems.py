@@ -29,6 +29,7 @@ from torchreel.minifier.accuracy.wrong_results import (
 )
 from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.protocol import AnyCase
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.initial_cases.failures import starting_cases
 from torchreel.minifier.initial_cases.interestingness import (
     interestingness_cases,
@@ -42,6 +43,7 @@ from torchreel.minifier.results.reductions import Listener
 from torchreel.minifier.scripts.settings import is_code
 from torchreel.minifier.source.recorded_program import recorded_program
 from torchreel.minifier.storage.added_failures import add_failure
+from torchreel.minifier.storage.best_cases import best_case
 from torchreel.minifier.storage.other_failures import find_other_failure
 from torchreel.replay.imposed.facts import facts_of
 from torchreel.store import queries
@@ -72,9 +74,11 @@ class Problem:
     """Gives the starts; runs cases where no failure is known yet."""
     accelerator: Mapping[str, Json] | None = None
     """The GPUs of the recorded machine, where it had some."""
-    otherwise: Callable[[], Starts] | None = None
-    """Gives the program itself as the start, where those did not show it; None where that has been
-    tried already, or may not be run."""
+    otherwise: Starts | UnsupportedError | None = None
+    """The start where those did not show it: the program itself, or why it is not to be had.
+
+    None where it has been tried already, or may not be run.
+    """
 
     @property
     def is_for_command(self) -> bool:
@@ -86,13 +90,23 @@ class Problem:
 
         Raises that where there is no such way, with the reason.
         """
-        if self.otherwise is None or isinstance(error, ForbiddenError):
+        starts = self.otherwise
+        if starts is None or isinstance(error, ForbiddenError):
             raise error
-        try:
-            starts = self.otherwise()
-        except UnsupportedError as more:
-            raise _with_reason(error, more) from error
-        return lambda oracle: starts
+        if isinstance(starts, UnsupportedError):
+            raise _with_reason(error, starts) from error
+        return _always(starts)
+
+    @property
+    def has_another_way(self) -> bool:
+        """Return True if there is another start where the first ones do not show the failure."""
+        return isinstance(self.otherwise, tuple)
+
+    @property
+    def other_way(self) -> str:
+        """Return a phrase for that start."""
+        is_graph = isinstance(self.otherwise, tuple) and isinstance(self.otherwise[0][0], Case)
+        return "the recorded graph" if is_graph else "the program itself"
 
 
 def problem_of(
@@ -215,13 +229,14 @@ def recorded_problem(
 
         return Problem(failure.signature, options, find)
 
-    def program() -> Starts:
-        return recorded_program(store, compile, options), failure
-
-    find_starts, of_own_backend = _starts_of(store, compile, failure, options)
-    otherwise = program
-    if of_own_backend is not None:
-        find_starts, otherwise = _program_first(program, of_own_backend)
+    find_starts, recorded = _starts_of(store, compile, failure, options)
+    otherwise = _program(store, compile, failure, options) if options.trust else None
+    if (
+        isinstance(otherwise, tuple)
+        and recorded is not None
+        and _begins_with_program(store, recorded, options)
+    ):
+        find_starts, otherwise = _always(otherwise), recorded
     options = replace(options, bounds=_limits_for(failure, options.bounds))
     accelerator = facts_of(store, compile).accelerator
     return Problem(
@@ -229,14 +244,27 @@ def recorded_problem(
         options,
         find_starts,
         accelerator,
-        otherwise if options.trust else None,
+        otherwise,
     )
+
+
+def _program(
+    store: Store, compile: Compile, failure: Failure, options: MinifyOptions
+) -> Starts | UnsupportedError:
+    try:
+        return recorded_program(store, compile, options), failure
+    except UnsupportedError as error:
+        return error
+
+
+def _always(starts: Starts) -> Callable[[Oracle], Starts]:
+    return lambda oracle: starts
 
 
 def _starts_of(
     store: Store, compile: Compile, failure: Failure, options: MinifyOptions
 ) -> tuple[Callable[[Oracle], Starts], Starts | None]:
-    """Return the way to what was recorded of a failure, and that again if its backend is code.
+    """Return the way to what was recorded of a failure, and that again, if it is known already.
 
     Raises what is in that way; with trust only once an oracle asks, because there is another way.
     """
@@ -257,24 +285,22 @@ def _starts_of(
             f"The backend {own[0].backend!r:.80} is code of the program: add --trust to run it, or "
             "name the module that defines it with --import MODULE."
         )
-    return lambda oracle: (starts, failure), (starts, failure) if own else None
+    return _always((starts, failure)), (starts, failure)
 
 
-def _program_first(
-    program: Callable[[], Starts], recorded: Starts
-) -> tuple[Callable[[Oracle], Starts], Callable[[], Starts]]:
-    """Return the way to the program, and the way to the graph where that does not show the failure.
+def _begins_with_program(store: Store, recorded: Starts, options: MinifyOptions) -> bool:
+    """Return True if the program is tried before its graph.
 
-    The graph alone has no backend that a script could name.
+    A script has no name for a backend that is code.  Where an earlier reduction went on from the
+    program, the graph did not show the failure.
     """
-
-    def find(oracle: Oracle) -> Starts:
-        try:
-            return program()
-        except UnsupportedError:
-            return recorded
-
-    return find, lambda: recorded
+    starts, failure = recorded
+    if any(isinstance(case, Case) and is_code(case) for case in starts):
+        return True
+    if isinstance(starts[0], SourceCase):
+        return False
+    best = best_case(store, failure, options.imports)
+    return best is not None and isinstance(best.case, SourceCase)
 
 
 def _with_reason(error: TorchreelError, more: UnsupportedError) -> TorchreelError:

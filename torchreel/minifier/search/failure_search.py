@@ -42,10 +42,12 @@ def reduce_failure(
     failure: Failure,
     spending: Spending | None = None,
     listener: Listener | None = None,
+    *,
+    insist: bool = True,
 ) -> MinifyResult:
     """Search from the first of the cases that fails with the signature, or with one like it.
 
-    All of that is within one budget. Raises as `Search.run` does.
+    All of that is within one budget. `insist` is that of `Search.run`, which raises what this does.
     """
 
     limits = spending or Spending(Budget())
@@ -64,7 +66,10 @@ def reduce_failure(
 
     recorded = failure.signature if starts[0].is_code else below_dynamo(failure.signature)
     run = partial(
-        Search.run, parts=_Partitions(store, oracle, starts), lowered=_recorded_lowering(starts)
+        Search.run,
+        parts=_Partitions(store, oracle, starts),
+        lowered=_recorded_lowering(starts),
+        insist=insist,
     )
     first = search(recorded)
     try:

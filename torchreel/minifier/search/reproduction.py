@@ -11,10 +11,11 @@ nowhere. Called by `search`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torchreel.errors import FlakyFailure, NotReproduced, TrivialResult
+from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.oracle.interface import Ahead
 from torchreel.minifier.results.verdicts import (
@@ -57,8 +58,12 @@ def reproduce(
     judge: CachedOracle,
     cases: Sequence[AnyCase],
     is_alike: Callable[[Signature], bool] = never_alike,
+    *,
+    insist: bool = True,
 ) -> ReproducedCase:
     """Return the first of the cases that fails with the signature.
+
+    With `insist`, the first that passed twice runs some times more before that is believed.
 
     Raises `NotReproduced` with the outcome of each, `FlakyFailure` if one failed once and never
     again, and `UnsupportedError` if none may be run. A case that raises with a signature that
@@ -72,8 +77,12 @@ def reproduce(
     seen: list[str] = []
     reports: list[OracleReport] = []
     passed: list[AnyCase] = []
+    looked_at: dict[str, OracleReport] = {}
     for case in cases:
+        if case.digest in looked_at or _passed_with_eager(case, looked_at):
+            continue
         start, report = _looked_at(judge, case)
+        looked_at[case.digest] = report
         if start is not None:
             return start
         raise_forbidden(report)
@@ -84,7 +93,7 @@ def reproduce(
         if observed is not None and observed.failure_class == "exception" and is_alike(observed):
             raise _not_reproduced(seen, reports)
         passed += [case] if report.verdict == "none" else []
-    for case in passed[:1]:
+    for case in passed[:1] if insist else ():
         start = _insisted(judge, case)
         if start is not None:
             return start
@@ -110,6 +119,14 @@ def _is_known(judge: CachedOracle, case: AnyCase) -> bool:
     """
     known = judge.journal.verdict(case)
     return known is not None and known.verdict == "same"
+
+
+def _passed_with_eager(case: AnyCase, looked_at: Mapping[str, OracleReport]) -> bool:
+    """Return True if a case without the judgement of eager mode passed with it: it was compiled."""
+    if not isinstance(case, Case) or case.eager:
+        return False
+    known = looked_at.get(replace(case, eager=True).digest)
+    return known is not None and known.verdict == "none"
 
 
 def _looked_at(judge: CachedOracle, case: AnyCase) -> tuple[ReproducedCase | None, OracleReport]:

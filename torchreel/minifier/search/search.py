@@ -95,20 +95,21 @@ class Search:
         parts: Parts = lambda best, judge: (),
         lowered: GraphDoc | None = None,
         is_alike: Callable[[Signature], bool] = never_alike,
+        insist: bool = True,
     ) -> MinifyResult:
         """Reduce the first of the cases that fails with the signature.
 
         `parts` gives other ways to the same failure, through one partition alone, for the case that
         is left: the first that fails is reduced as well, and the simpler of the two results is
         taken. `lowered` is the recorded ATen graph, which says what became of the first case's
-        calls. `is_alike` says with which other signatures a case is not worth looking beyond
-        (`reproduction.reproduce`).
+        calls. `is_alike` says with which other signatures a case is not worth looking beyond, and
+        `insist` whether a case that passes is run more often (`reproduction.reproduce`).
 
         Raises `NotReproduced` or `FlakyFailure` when none does, and `TrivialResult` when the
         failure has nothing to do with the graph. A spent budget and an interrupt end the search
         with the best case so far, and a status that says so.
         """
-        start = reproduce(self.judge, cases, is_alike)
+        start = reproduce(self.judge, cases, is_alike, insist=insist)
         self._begin(start)
         status: Status = "fixpoint"
         try:
