@@ -240,6 +240,29 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         """Do as cloudpickle does; an object that refuses is replaced and named."""
+        if (notes := self._in_the_place_of(obj)) is not None:
+            return notes
+        if type(obj) is cells.EmptyCell:
+            return cells.made, (obj.token, obj.name)
+        if type(obj) is CellType:
+            return self._cells.reduced(obj)
+        if issubclass(type(obj), IOBase):
+            return self._stream(obj)
+        if (place := places.of_binding(obj)) is not None:
+            return self._member(place)
+        if issubclass(type(obj), (type, FunctionType)):  # which cloudpickle asks all else for
+            return self._class_or_function(obj)
+        if type(obj) is ModuleType:
+            self._notes.add_module(obj.__name__)
+            self._add_owner(obj)
+        if self._is_to_be_read(type(obj)):
+            return self._read(obj)
+        with fail_open("bundle", quiet=True, runs_program=True) as attempt:
+            return self._known_to_pickle(obj)
+        return self._refusing(obj, attempt)
+
+    def _in_the_place_of(self, obj: Any) -> Any:
+        """Return the reduce value of what stands for something noted meanwhile; None for others."""
         if type(obj) is TensorAttributes:
             return dict, (self._attributes(),)
         if type(obj) is NamedOperators:
@@ -248,73 +271,69 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return dict, (self._fake_kernels(),)
         if type(obj) is Polyfills:
             return list, (self._polyfills(),)
-        if type(obj) is cells.EmptyCell:
-            return cells.made, (obj.token, obj.name)
-        if type(obj) is CellType:
-            return self._cells.reduced(obj)
-        if issubclass(type(obj), IOBase):
-            return self._stream(obj)
-        if (place := places.of_binding(obj)) is not None:
-            self._notes.add_module(place[0])
-            return member, place
-        is_code = issubclass(type(obj), (type, FunctionType))  # which cloudpickle asks all else for
-        found = super().reducer_override(obj) if is_code else NotImplemented
-        if found is not NotImplemented and type(obj) is FunctionType:
-            if (beneath := places.of_function(obj)) is not None:
-                self._notes.add_module(obj.__module__)
-                self._add_owner(obj)
-                return function_beneath, beneath
-            self._look_at_function(obj)
-            return with_token(obj, with_marks(obj, without_known_globals(obj, found)))
-        if is_code:
-            if found is NotImplemented:
-                self._notes.add_module(getattr(obj, "__module__", None))
-                self._add_owner(obj)
-            elif issubclass(type(obj), type):
-                return with_marks(obj, classes.with_members(obj, found))
-            return found  # what is not its own is left to pickle: classes and functions, by name
-        if type(obj) is ModuleType:
-            self._notes.add_module(obj.__name__)
+        return None
+
+    def _member(self, place: tuple[str, str]) -> Any:
+        """Return the reduce value of what is found again in a module."""
+        self._notes.add_module(place[0])
+        return member, place
+
+    def _class_or_function(self, obj: Any) -> Any:
+        found = super().reducer_override(obj)
+        if found is NotImplemented:  # not its own: pickle keeps the name
+            self._notes.add_module(getattr(obj, "__module__", None))
             self._add_owner(obj)
-        if self._is_to_be_read(type(obj)):
-            return self._read(obj)
-        with fail_open("bundle", quiet=True, runs_program=True) as attempt:
-            if (name := places.own_name(obj)) is not None:
-                self._notes.add_module(obj.__module__)
-                return name
-            if (place := places.of_singleton(obj)) is not None:
-                self._notes.add_module(place[0])
-                return member, place
-            if (parts := taken_apart(obj)) is not None:
-                self._notes.add_operators(dispatcher.library_overloads(obj))
-                return with_token(obj, parts)
-            if has_own_state(obj) and (parts := members_of(obj)) is not None:
-                return with_token(obj, parts)
-            if picks_its_state(obj) and (parts := plain_members_of(obj)) is not None:
-                return with_token(obj, parts)
-            reduce = self.dispatch_table.get(type(obj))
-            with classes.leaving_no_slot_names(type(obj)):
-                found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
-            if type(found) is str:
-                places.check_name(obj, found)
-                home = getattr(obj, "__module__", "")
-                if home == "__main__" and (parts := plain_members_of(obj)) is not None:
-                    return with_token(obj, parts)  # a replay has another `__main__`
-            if type(obj) is not CodeType and (count := _bytes_in(found)) > _LONGEST_BYTES:
-                return self._left_out(obj, f"{count} bytes are data")
-            if places.is_mark(obj, found):
-                homes = {*self._modules(), type(obj).__module__}
-                if (place := places.in_modules(obj, homes)) is not None:
-                    self._notes.add_module(place[0])
-                    return member, place
-            if is_made_anew(obj, found) and (parts := plain_members_of(obj)) is not None:
-                return with_token(obj, parts)
-            return with_token(obj, past_overrides(obj, without_new(obj, found)))
+            return found
+        if type(obj) is not FunctionType:
+            return with_marks(obj, classes.with_members(obj, found))
+        if (beneath := places.of_function(obj)) is not None:
+            self._notes.add_module(obj.__module__)
+            self._add_owner(obj)
+            return function_beneath, beneath
+        self._look_at_function(obj)
+        return with_token(obj, with_marks(obj, without_known_globals(obj, found)))
+
+    def _known_to_pickle(self, obj: Any) -> Any:
+        """Return the reduce value of an object by a rule of ours, else that of its class."""
+        if (name := places.own_name(obj)) is not None:
+            self._notes.add_module(obj.__module__)
+            return name
+        if (place := places.of_singleton(obj)) is not None:
+            return self._member(place)
+        if (parts := taken_apart(obj)) is not None:
+            self._notes.add_operators(dispatcher.library_overloads(obj))
+            return with_token(obj, parts)
+        if has_own_state(obj) and (parts := members_of(obj)) is not None:
+            return with_token(obj, parts)
+        if picks_its_state(obj) and (parts := plain_members_of(obj)) is not None:
+            return with_token(obj, parts)
+        return self._by_its_class(obj)
+
+    def _by_its_class(self, obj: Any) -> Any:
+        reduce = self.dispatch_table.get(type(obj))
+        with classes.leaving_no_slot_names(type(obj)):
+            found = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
+        if type(found) is str:
+            places.check_name(obj, found)
+            home = getattr(obj, "__module__", "")
+            if home == "__main__" and (parts := plain_members_of(obj)) is not None:
+                return with_token(obj, parts)  # a replay has another `__main__`
+        if type(obj) is not CodeType and (count := _bytes_in(found)) > _LONGEST_BYTES:
+            return self._left_out(obj, f"{count} bytes are data")
+        if places.is_mark(obj, found):
+            homes = {*self._modules(), type(obj).__module__}
+            if (place := places.in_modules(obj, homes)) is not None:
+                return self._member(place)
+        if is_made_anew(obj, found) and (parts := plain_members_of(obj)) is not None:
+            return with_token(obj, parts)
+        return with_token(obj, past_overrides(obj, without_new(obj, found)))
+
+    def _refusing(self, obj: Any, attempt: fail_open) -> Any:
+        """Return the reduce value of an object that pickle refuses."""
         if (parts := members_of(obj)) is not None:
             return with_token(obj, parts)
         if (place := places.in_modules(obj, self._modules())) is not None:
-            self._notes.add_module(place[0])
-            return member, place
+            return self._member(place)
         if (parts := of_process(obj)) is not None:
             if type(obj) is ContextVar:
                 self._look([(obj.name, parts[2])])
