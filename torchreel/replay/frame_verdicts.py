@@ -51,6 +51,10 @@ _BACKEND_FAILED = (
     "the recorded compile failed in its backend, which is the program's own: name the module that "
     "has it with --import MODULE"
 )
+_SUBSTITUTED = (
+    "the recorded backend {!r} is not one of torch's own, so Dynamo traced for {!r}, and only what "
+    "Dynamo did is compared: name the module that has it with --import MODULE"
+)
 CAPTURING = ("fullgraph_compiler",)
 """The backends with which these calls have Dynamo capture a graph: they compile nothing."""
 
@@ -119,20 +123,12 @@ def judge(
     if mine is None:
         why = ended.report.refused if ended.report is not None else ""
         return refused(why or _silent(group, ended))
-    bundle = group.bundle
-    notes = [*mine.notes, *(ended.report.notes if ended.report is not None else ())]
-    if bundle is not None and bundle.reason:
-        notes.append(f"not in the bundle: {bundle.reason}")
-    notes += map(stand_in_note, mine.stand_ins)
+    notes = [*_notes(group, mine, ended)]
     if mine.refused:
         return Verdict(REFUSED, ENTRY, detail=mine.refused, notes=tuple(notes))
     rows = _made(mine, group.last, again)
     if mine.substitute:
-        notes.append(
-            f"the recorded backend {group.last.backend!r} is not one of torch's own, so Dynamo "
-            f"traced for {mine.substitute!r}, and only what Dynamo did is compared: name the "
-            "module that has it with --import MODULE"
-        )
+        notes.append(_SUBSTITUTED.format(group.last.backend, mine.substitute))
     with Store.open(target) as other:
         entry = "dynamo" if mine.substitute else ENTRY
         allow = options.allow | ({"backend"} if mine.substitute else set())
@@ -153,25 +149,43 @@ def judge(
     verdict = _conclude(group, rows, outcomes, ended, tuple(notes))
     if stopped and verdict.verdict == IDENTICAL:
         return replace(verdict, verdict=REFUSED, detail=TIMED_OUT)
-    if verdict.verdict == DIVERGED and bundle is not None and bundle.reason:
-        why = f"the frame is not complete, and its replay differs: {bundle.reason}"
-        return replace(verdict, verdict=REFUSED, detail=why)
-    if verdict.verdict == DIVERGED and mine.no_stand_in:
-        return replace(verdict, verdict=REFUSED, detail=mine.no_stand_in)
-    if verdict.verdict == DIVERGED and mine.frozen:
-        return replace(verdict, verdict=REFUSED, detail=_FROZEN)
-    if verdict.verdict == DIVERGED and mine.disordered:
-        sizes = " and ".join(map(str, mine.disordered))
-        return replace(verdict, verdict=REFUSED, detail=_DISORDERED.format(sizes))
-    if verdict.verdict == DIVERGED and elsewhere:
-        return replace(verdict, verdict=REFUSED, detail=module_state.refusal(elsewhere))
+    if verdict.verdict != DIVERGED:
+        return verdict
+    why = next(_reasons_to_refuse(store, group, mine, outcomes, elsewhere), "")
+    return replace(verdict, verdict=REFUSED, detail=why) if why else replace(verdict, cause=cause)
+
+
+def _notes(group: Attempts, mine: FrameOutcome, ended: ChildEnd) -> Iterator[str]:
+    yield from mine.notes
+    yield from ended.report.notes if ended.report is not None else ()
+    if group.bundle is not None and group.bundle.reason:
+        yield f"not in the bundle: {group.bundle.reason}"
+    yield from map(stand_in_note, mine.stand_ins)
+
+
+def _reasons_to_refuse(
+    store: Store,
+    group: Attempts,
+    mine: FrameOutcome,
+    outcomes: Sequence[EventComparison],
+    elsewhere: list[str],
+) -> Iterator[str]:
+    """Yield what says that a replay which differs is no replay of the frame, the surest first."""
+    if group.bundle is not None and group.bundle.reason:
+        yield f"the frame is not complete, and its replay differs: {group.bundle.reason}"
+    if mine.no_stand_in:
+        yield mine.no_stand_in
+    if mine.frozen:
+        yield _FROZEN
+    if mine.disordered:
+        yield _DISORDERED.format(" and ".join(map(str, mine.disordered)))
+    if elsewhere:
+        yield module_state.refusal(elsewhere)
     failure = queries.failure_of(store, group.last)
-    if verdict.verdict == DIVERGED and mine.substitute and _failed_in_backend(failure, outcomes):
-        return replace(verdict, verdict=REFUSED, detail=_BACKEND_FAILED)
-    if verdict.verdict == DIVERGED and failure is not None and failure.stage == "run":
-        why = without_kernels(outcomes, stand_ins)
-        verdict = replace(verdict, verdict=REFUSED, detail=why) if why else verdict
-    return replace(verdict, cause=cause) if verdict.verdict == DIVERGED else verdict
+    if mine.substitute and _failed_in_backend(failure, outcomes):
+        yield _BACKEND_FAILED
+    if failure is not None and failure.stage == "run":
+        yield from filter(None, [without_kernels(outcomes, frozenset(mine.stand_ins))])
 
 
 def _failed_in_backend(failure: Failure | None, outcomes: Sequence[EventComparison]) -> bool:
