@@ -260,7 +260,9 @@ def test_a_failure_in_three_runs_of_ten(worker: WorkerOracle) -> None:
     # One in 35 does not fail in its first ten runs; one step in ten or twenty is overlooked.
     for _ in range(4):
         with contextlib.suppress(NotReproduced, FlakyFailure):
-            found = Search(worker, PATH, listener=told, phases=[[(Suffix(),)]]).run(case)
+            found = Search(worker, PATH, listener=told, phases_of=lambda case: [[(Suffix(),)]]).run(
+                case
+            )
             if found.flaky is not None and found.after_call_nodes < found.before_call_nodes:
                 break
     assert found is not None

@@ -63,7 +63,7 @@ def test_the_least_size_is_found(least: int) -> None:
     assert smaller_numbers(100) == [50, 75, 88, 94, 97, 99]
     start = case_of([call("a", "sin", ref("x"))], ["a"], x=tensor(100))
     passes = ((SmallerSizes(1), SmallerSizes(None)),)
-    found = Search(Predicate(fails), BUG, phases=(passes,)).run(start)
+    found = Search(Predicate(fails), BUG, phases_of=lambda case: (passes,)).run(start)
     assert sizes_of(found.case) == [[least]]
     assert found.oracle_runs < 30
 

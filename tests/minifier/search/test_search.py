@@ -30,12 +30,14 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.descriptions import as_object, sizes
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.protocol import AnyCase
+from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.options import Budget
 from torchreel.minifier.passes import all_passes
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.cached_oracle import CachedOracle, LimitedOracle, Spending
 from torchreel.minifier.search.data_flow import data_flow
+from torchreel.minifier.search.failure_search import phases_of
 from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.search.reproduction import repetitions
 from torchreel.minifier.search.search import Search
@@ -144,6 +146,27 @@ def test_the_second_start_is_taken_when_the_first_does_not_fail() -> None:
     """A lean case that lost what matters gives way to the next one."""
     found = Search(Predicate(sin_reaches_cos), BUG).run(chain(["relu"]), long_chain())
     assert functions_of(found.case) == ["sin", "cos"]
+
+
+def test_the_passes_are_those_of_the_case_that_fails() -> None:
+    """A program that passes comes before a graph with bodies, and has other passes."""
+
+    def fails(case: AnyCase) -> bool:
+        return isinstance(case, Case) and sin_reaches_cos(case)
+
+    program = SourceCase("import torch\ntorch.compile(torch.sin)(torch.ones(3))\n")
+    found = Search(Predicate(fails), BUG, phases_of=phases_of).run(program, long_chain())
+    assert isinstance(found.case, Case)
+    assert functions_of(found.case) == ["sin", "cos"]
+
+
+def test_a_program_is_not_left_for_a_partition_of_its_graph() -> None:
+    """What is known of the partition is none of a program's passes."""
+    text = "import torch\n" + "torch.compile(torch.sin)(torch.ones(3))\n" * 9
+    oracle = Predicate(lambda case: isinstance(case, Case) or "torch.sin" in case.text)
+    search = Search(oracle, BUG, phases_of=phases_of)
+    found = search.run(SourceCase(text), parts=lambda best, judge: [long_chain()])
+    assert isinstance(found.case, SourceCase)
 
 
 def test_starts_after_one_that_fails_alike_are_not_run() -> None:

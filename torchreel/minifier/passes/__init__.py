@@ -6,6 +6,7 @@ step. Earlier ones hold what removes most for the fewest tries. `base` says what
 that is not in the list, since it needs a message, the search makes use first: `named_in_message`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from torchreel.minifier.passes.all_plain import AllPlain
@@ -32,9 +33,10 @@ from torchreel.minifier.passes.symbols import FewerSymbols, StaticSizes, UnusedS
 from torchreel.minifier.passes.unused import DeadCode, UnusedInputs
 from torchreel.minifier.passes.writes import NoWrites
 
-__all__ = ["PHASES", "Edit", "Pass", "Tier", "all_passes"]
+__all__ = ["PHASES", "Edit", "Pass", "Phases", "Tier", "all_passes"]
 
 Tier = tuple[Pass[Any], ...]
+Phases = Sequence[Sequence[Tier]]
 
 PHASES: tuple[tuple[Tier, ...], ...] = (
     # how it is run: Inductor, a backward, gradients, dynamic sizes make every run slow

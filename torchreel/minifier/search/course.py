@@ -18,7 +18,7 @@ from typing import Any
 
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.protocol import AnyCase, Key
-from torchreel.minifier.passes import Pass, Tier
+from torchreel.minifier.passes import Pass, Phases, Tier
 from torchreel.minifier.search.data_flow import data_flow
 from torchreel.minifier.search.reachability import can_reach
 from torchreel.minifier.search.sweep import Sweep
@@ -61,7 +61,7 @@ class Lessons:
 class _Place:
     """The place of a pass: its tier, and the phase of that."""
 
-    phases: Sequence[Sequence[Tier]]
+    phases: Phases
     phase: int = 0
     tier: int = 0
     number: int = 0
@@ -91,7 +91,7 @@ class _Place:
 class Course:
     """A search half way to a fixpoint: at a candidate, at the end of a pass, or at its own end."""
 
-    phases: Sequence[Sequence[Tier]]
+    phases: Phases
     signature: Signature
     best: AnyCase
     key: Key
@@ -120,7 +120,7 @@ class Course:
 
     @classmethod
     def to_fixpoint(
-        cls, phases: Sequence[Sequence[Tier]], best: AnyCase, wanted: Signature, known: Lessons
+        cls, phases: Phases, best: AnyCase, wanted: Signature, known: Lessons
     ) -> Course:
         """Return the course that runs the phases until no pass of any of them takes a step.
 

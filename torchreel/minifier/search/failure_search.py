@@ -21,7 +21,7 @@ from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.command_oracle import CommandOracle
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
-from torchreel.minifier.passes import PHASES, Tier
+from torchreel.minifier.passes import PHASES, Phases
 from torchreel.minifier.results.reductions import Listener, MinifyResult
 from torchreel.minifier.search.cached_oracle import CachedOracle, Spending
 from torchreel.minifier.search.partitions import is_worth, part_of
@@ -61,7 +61,7 @@ def reduce_failure(
             journal=journal,
             limits=limits,
             listener=listener,
-            phases=phases_of(starts[0]),
+            phases_of=phases_of,
         )
 
     recorded = failure.signature if starts[0].is_code else below_dynamo(failure.signature)
@@ -144,7 +144,7 @@ def _alike(search: Search, starts: Sequence[AnyCase], recorded: Signature) -> Si
     return next((seen for seen in observed if is_alike(seen, recorded)), None)
 
 
-def phases_of(case: AnyCase) -> Sequence[Sequence[Tier]]:
+def phases_of(case: AnyCase) -> Phases:
     """Return the phases of passes for a case of that kind."""
     if isinstance(case, SourceCase):
         # Its passes need libcst, which takes half a second to import.

@@ -11,7 +11,7 @@ however many workers judge ahead of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -24,7 +24,7 @@ from torchreel.minifier.hangs.oracle import HangOracle
 from torchreel.minifier.hangs.proof import Accepted
 from torchreel.minifier.options import Budget
 from torchreel.minifier.oracle.interface import Oracle
-from torchreel.minifier.passes import PHASES, Tier
+from torchreel.minifier.passes import PHASES, Phases
 from torchreel.minifier.passes.named_in_message import Around
 from torchreel.minifier.results.reductions import (
     Listener,
@@ -73,14 +73,14 @@ class Search:
         journal: Journal | None = None,
         limits: Budget | Spending = _NO_LIMITS,
         listener: Listener | None = None,
-        phases: Sequence[Sequence[Tier]] = PHASES,
+        phases_of: Callable[[AnyCase], Phases] = lambda case: PHASES,
     ) -> None:
         self.signature = signature
         self._hangs = oracle if isinstance(oracle, HangOracle) else None
         self.judge = CachedOracle(
             oracle, journal if journal is not None else MemoryJournal(), limits
         )
-        self._listener, self._phases = listener, phases
+        self._listener, self._phases_of = listener, phases_of
         self._counts: dict[str, PassCount] = {}
         self._lessons = Lessons()
         self.samples = Samples(Likelihood())
@@ -130,6 +130,11 @@ class Search:
         self._notify("end")
         return self._result(status)
 
+    @property
+    def _phases(self) -> Phases:
+        """The passes for the kind of case that is being reduced."""
+        return self._phases_of(self._best)
+
     def _begin(self, start: ReproducedCase) -> None:
         self._start, self._best, self._key = start, start.case, sort_key(start.case)
         self._champion: tuple[AnyCase, Key] | None = None
@@ -148,7 +153,7 @@ class Search:
             item = Around(known.detail, lowered)
             self._follow(Course.of_pass(item, self._best, self.signature, self._lessons))
 
-    def _to_fixpoint(self, phases: Sequence[Sequence[Tier]] | None = None) -> None:
+    def _to_fixpoint(self, phases: Phases | None = None) -> None:
         """Run the phases until no pass of any of them takes a step."""
         tried = self._phases if phases is None else phases
         self._follow(Course.to_fixpoint(tried, self._best, self.signature, self._lessons))
@@ -194,7 +199,9 @@ class Search:
 
     def _reduce_part(self, parts: Parts) -> None:
         """Go on from one partition, if there is still something that this could take away."""
-        if self._best.is_part or self._best.total_call_nodes < _WORTH_A_PART:
+        if not isinstance(self._best, Case) or self._best.is_part:
+            return  # a partition says less than the program that it is of
+        if self._best.total_call_nodes < _WORTH_A_PART:
             return
         found = [part.repeating(self._start.case.repeats) for part in parts(self._best, self.judge)]
         part = next((part for part in found if self.judge.verdict(part).verdict == "same"), None)
