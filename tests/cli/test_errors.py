@@ -111,6 +111,12 @@ def test_an_interrupt_ends_with_130_and_names_the_same_command(
     assert re.search(r"^interrupted\nnext: torchreel ls \S+ --all$", result.err.strip())
 
 
+def test_the_package_is_the_command_line() -> None:
+    command = [sys.executable, "-m", "torchreel", "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("torchreel ")
+
+
 def test_the_versions_are_said_without_torch(run: Run) -> None:
     result = run("--version")
     assert result.status == 0
