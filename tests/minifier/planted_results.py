@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ def _restrided(values: Tensors) -> Tensors:
 
 
 breaking("values", lambda values, args: tuple(value * 1.1 for value in values))
+breaking("nan", lambda values, args: (values[0] * math.nan, *(v + 1 for v in values[1:])))
 breaking("dtype", lambda values, args: tuple(value.double() for value in values))
 breaking("shape", lambda values, args: tuple(value[None] for value in values))
 breaking("stride", lambda values, args: _restrided(values))

@@ -8,10 +8,12 @@ import pytest
 
 from tests.replay.programs import PROGRAMS, UNCACHED, record
 from torchreel.errors import UnsupportedError, UsageError
+from torchreel.events.proxies import ProxyTrace
 from torchreel.minifier.storage.added_failures import add_failure
 from torchreel.replay import Verdict, replay
 from torchreel.replay.compare import compiles
 from torchreel.replay.compare.compiles import Question, Side
+from torchreel.replay.compare.rules import LIBRARIES
 from torchreel.replay.compare.selection import Point
 from torchreel.replay.imposed.vector_isa import copy_probes
 from torchreel.replay.processes.fork_server import warm
@@ -151,6 +153,23 @@ def test_what_came_from_a_cache_is_compared_by_its_code_and_said_so(tmp_path: Pa
         assert any(f"came from a cache ({name})" in note for note in verdict.notes)
     assert kinds(found["AOTAutogradCache"]) == {("output code", "codegen")}
     assert kinds(found["FxGraphCache"]) > {("output code", "codegen"), ("aot.metadata", "joint")}
+
+
+def test_patterns_are_traced_where_the_compile_traced_them_in_any_dtype(tmp_path: Path) -> None:
+    """Inductor makes the arguments of its patterns in the default dtype."""
+    program = (
+        "torch.set_default_dtype(torch.float64)\n"
+        "f = torch.compile(lambda x: (x.softmax(0) + 1).sum())\n"
+        "f(torch.randn(5, requires_grad=True))"
+    )
+    path = tmp_path / "float64.db"
+    record(path, "float64", source=program, **UNCACHED)
+    with Store.open(path, write=True) as store:
+        (compile,) = compiles_of(store)
+        patterns = {event.name for event in queries.events(store, compile, ProxyTrace.kind)}
+        assert {name for name, _ in LIBRARIES.values()} <= patterns
+        verdict = replay(store, compile)
+    assert (verdict.verdict, verdict.detail) == ("identical", "")
 
 
 def test_a_replay_never_says_identical_because_it_compared_nothing(

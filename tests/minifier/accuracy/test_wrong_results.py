@@ -67,6 +67,22 @@ def test_every_kind_of_difference_is_known_by_its_kind(kind: str) -> None:
     assert found(of(lambda x: torch.sin(x) + 1, torch.ones(3, 4)), kind).verdict == "none"
 
 
+def test_what_was_finite_is_not_shown_by_a_nan() -> None:
+    """A division by zero makes one of any rounding error."""
+
+    def judged(fn: Function, magnitude: int | None) -> ChildReport:
+        case = replace(of(fn, torch.ones(3), backend="planted_nan"), harness="accuracy")
+        wanted = wrong_result_signature("values", 0, magnitude)
+        return run(Task(case, wanted, 0.0, 0), lambda position: None)
+
+    both = judged(lambda x: (torch.sin(x), torch.cos(x)), 0)
+    seen = Signature.from_json(both.signature)
+    assert (both.verdict, seen.output, seen.magnitude) == ("same", 1, 0)
+    alone = judged(torch.sin, 0)
+    assert (alone.verdict, alone.signature) == ("none", None)
+    assert judged(torch.sin, None).verdict == "same"
+
+
 def test_nothing_but_nan_is_not_the_same() -> None:
     """Where eager computes nothing that could differ, nobody knows; positive inputs may help."""
     case = of(lambda x: torch.log(x).sum() + 1, torch.ones(64), backend="planted_values")

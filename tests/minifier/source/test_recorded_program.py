@@ -28,6 +28,7 @@ from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.scripts.source_form import comparing_forms
 from torchreel.minifier.source.recorded_program import (
+    _command,
     observed_program,
     read_program,
     recorded_program,
@@ -36,6 +37,7 @@ from torchreel.replay.accuracy.comparison import differences
 from torchreel.store import Store, queries
 from torchreel.store.documents.jsontypes import parse_json
 from torchreel.store.failures.signature import Signature, wrong_result_signature
+from torchreel.store.records import Recording
 
 TRUSTED = MinifyOptions(trust=True)
 ROOT = Path(__file__).parents[3]
@@ -249,6 +251,43 @@ def test_a_program_brings_its_arguments_and_its_modules(tmp_path: Path) -> None:
     script.write_text(f"{case.text}print('by', by)\n")
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert ran.stdout == "by 3\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        ("python -u train.py --by 3", "train.py --by 3"),
+        ("/usr/bin/python3 -W ignore -X dev train.py", "train.py"),
+        ("python -OWerror::UserWarning -Xfrozen_modules=off train.py -W x", "train.py -W x"),
+        ("train.py", "train.py"),
+        ("python -m train", ""),
+        ("python -W", ""),
+        ("python -x train.py", ""),
+    ],
+)
+def test_the_file_of_a_command_is_found_behind_its_options(command: str, file: str) -> None:
+    recording = Recording(
+        1,
+        "r",
+        "program",
+        None,
+        None,
+        1,
+        None,
+        command.split(),
+        "/work",
+        0,
+        None,
+        None,
+        None,
+        "done",
+    )
+    if not file:
+        with pytest.raises(UnsupportedError, match="not of a file of Python"):
+            _command(recording)
+        return
+    path, arguments = _command(recording)
+    assert f"{path} {' '.join(arguments)}".strip() == f"/work/{file}"
 
 
 @pytest.mark.slow

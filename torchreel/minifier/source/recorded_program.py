@@ -27,8 +27,10 @@ from torchreel.store.records import Compile, Recording
 
 _LARGEST = 1 << 20
 """Bytes: a longer file is no program that a person wrote."""
-_PLAIN_OPTION = re.compile("-[BdEIOqsSuv]+")
-"""Options of Python's that have no value, and change nothing of what a program means."""
+_PLAIN_OPTION = re.compile("-([bBdEIOqsSuv]+|[bBdEIOqsSuv]*[WX].+)")
+"""Options of Python's, with their values, that change nothing of what a program means."""
+_OPTION_WITH_VALUE = re.compile("-[bBdEIOqsSuv]*[WX]")
+"""The same with the value in the next word: warnings, options of the implementation."""
 _COMPARING = ("assert_close", "assert_allclose", "assert_equal")
 """Functions that raise where their first two arguments differ."""
 
@@ -144,14 +146,24 @@ def _command(recording: Recording) -> tuple[Path, list[str]]:
     """Return the file that a recording ran, and its arguments."""
     words = [str(word) for word in recording.argv] if isinstance(recording.argv, list) else []
     if words and Path(words[0]).name.startswith("python"):
-        words = words[1:]
-        while words and _PLAIN_OPTION.fullmatch(words[0]):
-            words = words[1:]
+        words = _without_options(words[1:])
     if not words or not words[0].endswith(".py"):
         raise UnsupportedError("the recording is not of a file of Python")
     if "<redacted>" in "".join(words):
         raise UnsupportedError("an argument of the program was redacted")
     return Path(os.path.join(recording.cwd, words[0])), words[1:]
+
+
+def _without_options(words: list[str]) -> list[str]:
+    """Return a command line of Python's from the file on; as it is after an option that matters."""
+    while words:
+        if _PLAIN_OPTION.fullmatch(words[0]):
+            words = words[1:]
+        elif _OPTION_WITH_VALUE.fullmatch(words[0]):
+            words = words[2:]
+        else:
+            break
+    return words
 
 
 def _text(tree: ast.Module) -> str:

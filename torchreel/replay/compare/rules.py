@@ -76,15 +76,12 @@ class Scope:
 
 
 LIBRARIES: Mapping[str, tuple[str, Json]] = {
-    "joint_graph": (
-        "randperm_index_add_pattern",
-        [["float32", [4, 8], [8, 1]], ["float32", [2, 8], [8, 1]]],
-    ),
-    "post_grad": ("prepare_softmax_pattern", [["float32", [4, 8], [8, 1]], "int"]),
+    "joint_graph": ("randperm_index_add_pattern", [[[4, 8], [8, 1]], [[2, 8], [8, 1]]]),
+    "post_grad": ("prepare_softmax_pattern", [[[4, 8], [8, 1]], "int"]),
 }
 """Libraries of patterns that Inductor traces once in a process and for a type of device
-(`fx_passes.*.lazy_init`), and a pattern of each with its arguments, less the device, by which to
-tell that a compile did it."""
+(`fx_passes.*.lazy_init`), and a pattern of each with its arguments, by which to tell that a compile
+did it.  Of a tensor they are sizes and strides: its dtype is the default one, its device any."""
 
 ONCE = frozenset({Accelerator.kind, DeviceProperties.kind, VectorISA.kind})
 """Kinds that are noted once in a compile: what was noted before the checkpoint, a replay notes."""

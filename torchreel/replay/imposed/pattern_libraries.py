@@ -26,17 +26,18 @@ if TYPE_CHECKING:
 def traced(store: Store, compile: Compile, begin: int = 0) -> tuple[str, ...]:
     """Return the libraries that Inductor traced in a compile, after the event `begin`."""
     found = [
-        (event.name, _less_devices(event.fields.arguments))
+        (event.name, _layouts(event.fields.arguments))
         for event in queries.events(store, compile, ProxyTrace.kind)
         if isinstance(event.fields, ProxyTrace) and event.seq > begin
     ]
     return tuple(name for name, pattern in LIBRARIES.items() if pattern in found)
 
 
-def _less_devices(arguments: Json) -> Json:
+def _layouts(arguments: Json) -> Json:
+    """Return sizes and strides in the place of each tensor, which is a dtype, these, a device."""
     if not isinstance(arguments, list):
         return arguments
-    return [item[:3] if isinstance(item, list) else item for item in arguments]
+    return [item[1:3] if isinstance(item, list) else item for item in arguments]
 
 
 @contextlib.contextmanager

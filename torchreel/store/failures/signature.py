@@ -118,6 +118,15 @@ class Signature:
         """
         return self._key() == other._key()
 
+    def is_as_finite_as(self, wanted: "Signature") -> bool:
+        """Return False for a wrong result that shows in NaN or infinity alone, and the wanted one
+        did not.
+
+        Both are of one kind, because it depends on the inputs.  But any division by zero makes a
+        NaN of a rounding error: what was finite is not reduced to that.
+        """
+        return self.magnitude is not None or wanted.magnitude is None
+
     def apart_from(self, other: "Signature") -> str:
         """Return what tells this failure from one that looks like it in a line; else nothing.
 

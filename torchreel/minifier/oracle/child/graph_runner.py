@@ -226,6 +226,8 @@ def _report(
         detail, stage = _message(outcome.error), at.stage
     elif difference is not None:
         seen, detail, stage = difference.signature(), str(difference), "run"
+        if seen.matches(wanted) and not seen.is_as_finite_as(wanted):
+            return ChildReport("none", None, "", "", stages.reached)
     else:
         return ChildReport("none", None, "", "", stages.reached)
     verdict = "same" if seen.matches(wanted) else "other"
@@ -426,7 +428,8 @@ def _compile_and_run(prepared: _Prepared, stages: Stages, wanted: str) -> Differ
 def _difference(prepared: _Prepared, got: Results, wanted: str) -> Difference | None:
     """Compare eager and compiled: results, gradients, then how results lie in memory.
 
-    The first of the kind that is looked for, if there is one; else the first of all.
+    The first of the kind that is looked for, if there is one, and a finite one before an infinite;
+    else the first of all.
     """
     references, case = prepared.references, prepared.case
     if references is None:
@@ -440,7 +443,12 @@ def _difference(prepared: _Prepared, got: Results, wanted: str) -> Difference | 
         found += compare(eager.gradients, got.backward(), evidence)
         found += layout_differences((eager.inputs, got.inputs), eager.outputs(), got.outputs())
         found += identity_differences(eager.result, got.result)
-    return next((one for one in found if one.kind == wanted), found[0] if found else None)
+    of_kind = sorted((one for one in found if one.kind == wanted), key=_is_infinite)
+    return next(iter(of_kind or found), None)
+
+
+def _is_infinite(difference: Difference) -> bool:
+    return difference.magnitude is None
 
 
 def _compiled(prepared: _Prepared, stages: Stages) -> Callable[..., object]:
