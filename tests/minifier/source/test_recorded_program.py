@@ -316,6 +316,28 @@ def test_a_failure_that_needs_caches_is_reduced_with_them(tmp_path: Path) -> Non
     assert "os.environ['TORCHINDUCTOR_CACHE_DIR'] = tempfile.mkdtemp()" in script
 
 
+_JACOBIAN = """\
+import torch
+
+def f(x):
+    product = torch.mm(torch.prod(x) + x, torch.sum(x) + x)
+    return torch.sum(torch.mm(product, torch.sum(x) + x))
+
+torch.compile(torch.func.jacfwd(f))(torch.ones(3, 3, dtype=torch.float16))
+"""
+
+
+@pytest.mark.slow
+def test_a_call_of_torch_func_is_reduced_in_the_program(tmp_path: Path) -> None:
+    """Its graph has four times the calls, of torch's own functions (after pytorch#194706)."""
+    with Store.open(recorded(tmp_path, _JACOBIAN), write=True) as store:
+        found = minify(store, options=replace(TRUSTED, explain=False, limits=Budget(runs=4)))
+    assert isinstance(found.case, SourceCase)
+    assert found.case.whole
+    assert "torch.func.jacfwd(" in found.case.text
+    assert found.before_call_nodes == 5
+
+
 class _Messages:
     """Keeps what a reduction says."""
 

@@ -234,7 +234,7 @@ def recorded_problem(
     if (
         isinstance(otherwise, tuple)
         and recorded is not None
-        and _begins_with_program(store, recorded, options)
+        and _begins_with_program(store, recorded, otherwise, options)
     ):
         find_starts, otherwise = _always(otherwise), recorded
     options = replace(options, bounds=_limits_for(failure, options.bounds))
@@ -288,19 +288,31 @@ def _starts_of(
     return _always((starts, failure)), (starts, failure)
 
 
-def _begins_with_program(store: Store, recorded: Starts, options: MinifyOptions) -> bool:
+def _begins_with_program(
+    store: Store, recorded: Starts, program: Starts, options: MinifyOptions
+) -> bool:
     """Return True if the program is tried before its graph.
 
-    A script has no name for a backend that is code.  Where an earlier reduction went on from the
-    program, the graph did not show the failure.
+    A script has no name for a backend that is code.  A call of torch.func is a few words in the
+    program, and in the graph many calls that open and close its levels, which can only go together.
+    Where an earlier reduction went on from the program, the graph did not show the failure.
     """
     starts, failure = recorded
-    if any(isinstance(case, Case) and is_code(case) for case in starts):
+    graphs = [case for case in starts if isinstance(case, Case)]
+    if any(map(is_code, graphs)):
         return True
+    if any(map(_opens_levels, graphs)):
+        return program[0][0].call_nodes < graphs[0].call_nodes
     if isinstance(starts[0], SourceCase):
         return False
     best = best_case(store, failure, options.imports)
     return best is not None and isinstance(best.case, SourceCase)
+
+
+def _opens_levels(case: Case) -> bool:
+    """Return True for a graph that has calls of torch.func's own in it."""
+    nodes = case.graph.nodes
+    return any(node.target.startswith("fn:torch._functorch.") for node in nodes)
 
 
 def _with_reason(error: TorchreelError, more: UnsupportedError) -> TorchreelError:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
+from torchreel.formats.tensors import view_bases
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import as_object, is_tensor
 from torchreel.minifier.cases.literals import DTYPES, dtype_rank
@@ -30,8 +31,13 @@ class Retype(CaseEdit):
 
     def _value(self, value: Json) -> Json:
         fields = as_object(value)
-        if not is_tensor(value) or fields.get("dtype") != self.old:
+        if not is_tensor(value):
             return value
+        view = fields.get("view")
+        if isinstance(view, Mapping) and "base" in view:
+            fields = {**fields, "view": {**view, "base": self._value(view["base"])}}
+        if fields.get("dtype") != self.old:
+            return {**fields}
         differentiable = self.new.startswith(_FLOATS)
         grad = differentiable and bool(fields.get("requires_grad"))
         return {**fields, "dtype": self.new, "requires_grad": grad}
@@ -67,15 +73,26 @@ class RetypeInput(CaseEdit):
     new: str
 
     def on(self, case: Case) -> Case | None:
-        """Return the case retyped; None if the input is gone."""
+        """Return the case retyped; None if the input is gone, or is a view or the base of one."""
         names = [node.name for node in case.graph.placeholders]
         if self.node not in names:
             return None
         index = names.index(self.node)
         inputs = list(case.checkpoint.inputs)
+        if _is_with_others(inputs, index):
+            return None
         old = str(as_object(inputs[index]).get("dtype"))
         inputs[index] = Retype(old, self.new)._value(inputs[index])
         return case.with_graph(case.graph, tuple(inputs))
+
+
+def _is_with_others(inputs: Sequence[Json], index: int) -> bool:
+    """Return True for an input that is a view, or the base of another: both have one dtype."""
+    mine, *others = (as_object(value) for value in [inputs[index], *inputs])
+    bases = [view_bases.base_of(other) for other in others]
+    number = view_bases.object_of(mine)
+    held = [view_bases.object_of(base) for base in bases if base is not None]
+    return bases[index] is not None or (number is not None and number in held)
 
 
 _FLOATS = ("float", "bfloat", "complex")

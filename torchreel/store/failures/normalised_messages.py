@@ -65,6 +65,8 @@ _RULES = [
         # addresses, then files by their kind: '/tmp/x/cabc.main.cpp:146:57' is PATH.cpp; between
         # quotes, a path may hold blanks
         (r"\b0x[0-9a-fA-F]+\b", "ADDRESS"),
+        # names with the address of an object in them: __subclass_Tensor_94784665072528_c0
+        (r"\b[A-Za-z_]\w*?_\d{9,}(?:_\w+)?\b", "NAME"),
         (
             rf"(?<![\w'\"])(['\"])(?:~|\.{{0,2}})/[^'\"\n]*?\.({_FILES})(?:[:,]\d+)*+\1",
             r"\1PATH.\2\1",
