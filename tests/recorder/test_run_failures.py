@@ -102,3 +102,62 @@ def test_an_exception_of_the_program_itself_is_none(tmp_path: Path) -> None:
         program()
     with Store.open(tmp_path / "run.db") as store:
         assert queries.failures(store) == []
+
+
+def _sum(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + x.sum()
+
+
+def test_of_an_instruction_that_dynamo_wrote(tmp_path: Path) -> None:
+    """Dynamo may ask for a global that it has not installed (after pytorch#193933)."""
+    torch._dynamo.reset()
+
+    def program() -> None:
+        with torchreel.record(str(tmp_path / "run.db")):
+            compiled = torch.compile(_sum, backend="eager")
+            compiled(torch.ones(3))
+            for name in [name for name in globals() if name.startswith("__compiled_fn")]:
+                del globals()[name]
+            compiled(torch.ones(3))
+
+    with pytest.raises(NameError):
+        program()
+    with Store.open(tmp_path / "run.db") as store:
+        (failure,) = queries.failures(store)
+        (compile,) = queries.compiles(store, 1)
+    assert (failure.stage, failure.exception_type) == ("run", "NameError")
+    assert (failure.compile_id, compile.status) == (compile.id, "failed")
+    assert failure.signature.message == "name 'NAME' is not defined"
+
+
+def _has_no_name(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + not_defined  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+def _raises(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    raise ValueError(len(y))
+
+
+def _has_no_key(x: torch.Tensor) -> torch.Tensor:
+    y, known = x.sin(), dict[str, int]()
+    print("a graph break")
+    return y + known["it"]
+
+
+@pytest.mark.parametrize("function", [_has_no_name, _raises, _has_no_key])
+def test_of_an_instruction_of_the_program_in_generated_code(
+    tmp_path: Path, function: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Eager mode raises as well."""
+    torch._dynamo.reset()
+
+    def program() -> None:
+        with torchreel.record(str(tmp_path / "run.db")):
+            torch.compile(function, backend="eager")(torch.ones(3))
+
+    with pytest.raises((NameError, ValueError, KeyError)):
+        program()
+    with Store.open(tmp_path / "run.db") as store:
+        assert queries.compiles(store, 1)
+        assert queries.failures(store) == []

@@ -111,6 +111,8 @@ def test_what_tells_bugs_apart_stays(text: str) -> None:
         ("l_self_modules_lin_parameters_weight_ is", "NAME is"),
         ("ratio 1e-5 of 2.50", "ratio N of N"),
         ("s0//2", "NAME//N"),
+        ("name '__subclass_Tensor_94784665072528_c0' is not", "name 'NAME' is not"),
+        ("x_123456789 of max_pool2d_12345", "NAME of NAME"),
         ("index (i1, i8) of Eq(u8, u16), f32_1", "index (N) of Eq(N), NAME"),
     ],
 )

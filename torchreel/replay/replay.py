@@ -452,8 +452,21 @@ def _judge(
     why = real_inputs.refusal(real_inputs.conversion(store, compile, point)) if parted else ""
     failure = queries.failure_of(store, compile)
     if not why and verdict.verdict == DIVERGED and _failed_at(failure, "run"):
-        why = without_kernels([outcome], stand_ins)
+        why = without_kernels([outcome], stand_ins) or _of_generated_code(failure)
     return replace(verdict, verdict=REFUSED, detail=why, cause="") if why else verdict
+
+
+def _of_generated_code(failure: Failure | None) -> str:
+    """Return why a failure of the code that Dynamo generated for a frame did not come; '' for any
+    other.
+    """
+    frames = () if failure is None else failure.signature.frames
+    if not any(frame.startswith("torch._dynamo.eval_frame:") for frame in frames[:1]):
+        return ""
+    return (
+        "what failed is the code that Dynamo generated for the frame, around the graph: replay it "
+        "with --entry frame --trust"
+    )
 
 
 def _stop(ended: ChildEnd) -> Stop | None:

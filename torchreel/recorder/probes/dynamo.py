@@ -23,7 +23,7 @@ from torchreel.recorder.event_log.rows import Blob
 from torchreel.recorder.event_log.spans import CompileEntry, GraphCall, current_context
 from torchreel.recorder.failing_open import fail_open
 from torchreel.recorder.frames import secrets
-from torchreel.recorder.probes import bundles
+from torchreel.recorder.probes import bundles, generated_code
 
 if TYPE_CHECKING:
     from torchreel.recorder.recorder import Recorder
@@ -72,6 +72,9 @@ def _compile(recorder: Recorder, call: Call) -> Visit:
     outcome = yield
     recorder.leave(span, outcome.error, soft=_is_soft(call, outcome.error))
     entry.read |= span.entry.read
+    if outcome.error is None:
+        with fail_open("generated code"):
+            generated_code.remember(outcome.result, code, span.entry)
     if bundle is not None:
         bundles.add_state(recorder, call, entry, bundle)
     bundles.after(recorder, call, span.entry, outcome.error)

@@ -27,7 +27,7 @@ from torchreel.recorder.attach import (
 )
 from torchreel.recorder.event_log.spans import CompileEntry, Mark, Span
 from torchreel.recorder.failing_open import fail_open
-from torchreel.recorder.probes import aot_events
+from torchreel.recorder.probes import aot_events, generated_code
 from torchreel.recorder.probes.inductor import partition_of
 from torchreel.recorder.probes.output_graph import GLOBAL
 from torchreel.store.addressing import UNNAMED
@@ -130,6 +130,8 @@ def note_uncaught(recorder: Recorder, error: Exception) -> None:
     elif found := [origin for frame in frames if (origin := _of_frame(frame)) is not None]:
         entry, partition = found[-1]  # the innermost
         recorder.add_failure(error, Mark(id(error), entry, "run", partition))
+    elif (own := generated_code.of_error(error)) is not None:
+        recorder.add_failure(error, Mark(id(error), own, "run", ""))
     elif frames and _forbids(frames[-1]):
         columns = _named_frame(str(error))
         entry = recorder.add_compile(UNNAMED, next(recorder.spans.unnamed), **columns)

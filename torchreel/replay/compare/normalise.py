@@ -55,6 +55,9 @@ _ADDRESS = re.compile(r"(?<= at )0x(?:[0-9a-f]{6,16}|[0-9A-F]{6,16})\b")
 # In code only as a whole `repr`: Inductor writes the functions of a pattern into its assertions.
 _REPR_ADDRESS = re.compile(r"(?<= at )0x(?:[0-9a-f]{6,16}|[0-9A-F]{6,16})(?=>|; |, file )")
 
+# The global that Dynamo installs for an object is named by its address: `__subclass_T_94784_c0`.
+_INSTALLED_GLOBAL = re.compile(r"(?<=[A-Za-z0-9]_)\d{9,}(?=_c\d+\b)")
+
 # What Python did when its stack was full: which function that was, depends on all that called it.
 _STACK_END = re.compile(r"(?<=maximum recursion depth exceeded) (?:while|in) [\w ]+")
 
@@ -137,7 +140,8 @@ def canonical_text(text: str) -> str:
     text = _GUARD_FOLDER.sub("", _GRAPH_ID.sub("# graph id", canonical_code(text)))
     text = _GENERATED_FILE.sub("<eval_with_key>", text)
     text = _CALL_FOR_CACHE.sub(r"N\1", _LINE_FOR_CACHE.sub("N", text))
-    return _STACK_END.sub("", _ADDRESS.sub("<address>", text))
+    text = _INSTALLED_GLOBAL.sub("<address>", _ADDRESS.sub("<address>", text))
+    return _STACK_END.sub("", text)
 
 
 def _is_dropped(kind: str, key: str) -> bool:

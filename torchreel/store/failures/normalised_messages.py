@@ -65,8 +65,10 @@ _RULES = [
         # addresses, then files by their kind: '/tmp/x/cabc.main.cpp:146:57' is PATH.cpp; between
         # quotes, a path may hold blanks
         (r"\b0x[0-9a-fA-F]+\b", "ADDRESS"),
-        # names with the address of an object in them: __subclass_Tensor_94784665072528_c0
+        # names with the address of an object in them: __subclass_Tensor_94784665072528_c0; and with
+        # a UUID: __compiled_fn_1_4f2b3e81_7c53_4973_a906_9b883b33637e
         (r"\b[A-Za-z_]\w*?_\d{9,}(?:_\w+)?\b", "NAME"),
+        (r"\b__compiled_fn_\d+_[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12}\b", "NAME"),
         (
             rf"(?<![\w'\"])(['\"])(?:~|\.{{0,2}})/[^'\"\n]*?\.({_FILES})(?:[:,]\d+)*+\1",
             r"\1PATH.\2\1",
