@@ -162,7 +162,7 @@ def users_line(stack: Sequence[StackFrame]) -> StackFrame | None:
 
 
 def is_library(frame: StackFrame) -> bool:
-    """Return whether a frame is in a library, and in no file of the user's."""
+    """Return True if a frame is in a library, and in no file of the user's."""
     return any(part in frame.file for part in _LIBRARIES)
 
 

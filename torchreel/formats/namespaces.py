@@ -15,6 +15,6 @@ TORCHS = frozenset({
 
 
 def is_custom(target: str) -> bool:
-    """Return whether a target is an operator of a namespace that torch itself does not register."""
+    """Return True if a target is an operator of a namespace that torch itself does not register."""
     kind, _, name = target.partition(":")
     return kind in ("op", "packet") and name.partition(".")[0] not in TORCHS

@@ -66,7 +66,7 @@ def admit(text: str, function: Target) -> None:
 
 
 def is_admitted(text: str) -> bool:
-    """Return whether a target is a function of the program's own that was loaded on trust."""
+    """Return True if a target is a function of the program's own that was loaded on trust."""
     return text in _admitted
 
 
@@ -147,7 +147,7 @@ def decode_target(text: str) -> Target:
 
 
 def is_of_capture(text: str) -> bool:
-    """Return whether a target is a function that compiled autograd makes while it captures a
+    """Return True if a target is a function that compiled autograd makes while it captures a
     backward.
     """
     return text.startswith((backward_prologues.TAG, f"fn:{autograd_nodes.PREFIX}"))

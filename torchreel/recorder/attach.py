@@ -319,7 +319,7 @@ class Attachment:
             sys.meta_path.insert(0, self._finder)
 
     def is_waiting_for(self, name: str) -> bool:
-        """Return whether a module of that name, not yet imported, has attach points."""
+        """Return True if a module of that name, not yet imported, has attach points."""
         return name in self._waiting
 
     def imported(self, name: str) -> None:
@@ -415,7 +415,7 @@ class _Finder(MetaPathFinder):
 
 
 def _is_loaded(name: str) -> bool:
-    """Return whether a module is imported, and not just being imported further up the stack."""
+    """Return True if a module is imported, and not just being imported further up the stack."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     return module is not None and not getattr(spec, "_initializing", False)

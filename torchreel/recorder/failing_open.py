@@ -188,7 +188,7 @@ class fail_open:
 
 
 def _is_of_a_handler(error: BaseException) -> bool:
-    """Return whether a signal handler raised it: Python runs one wherever the main thread just is.
+    """Return True if a signal handler raised it: Python runs one wherever the main thread just is.
 
     Seen by how a handler is called, since it may have given its signal back before it raised.
     """
@@ -200,7 +200,7 @@ def _is_of_a_handler(error: BaseException) -> bool:
 
 
 def _is_a_handlers(frame: FrameType) -> bool:
-    """Return whether a frame was given the number of a signal and, next to it, the frame it
+    """Return True if a frame was given the number of a signal and, next to it, the frame it
     came from.
     """
     given: list[object] = []
@@ -214,7 +214,7 @@ def _is_a_handlers(frame: FrameType) -> bool:
 
 
 def _was_sent(error: BaseException) -> bool:
-    """Return whether another thread sent it (`PyThreadState_SetAsyncExc`).
+    """Return True if another thread sent it (`PyThreadState_SetAsyncExc`).
 
     Then it has no arguments, and no code of the package that its class is from has run. For a class
     of Python's own, it came where an instruction raises nothing else: what came at a call can't be

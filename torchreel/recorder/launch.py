@@ -245,7 +245,7 @@ def _read(report: str) -> tuple[str, ...]:
 
 
 def is_shared(target: str) -> bool:
-    """Return whether all processes of a program write into one store.
+    """Return True if all processes of a program write into one store.
 
     Not where its name has placeholders, and not where the file system has no locks; on one that
     other machines see, the ranks of a job don't, but a program without ranks does.
@@ -406,7 +406,7 @@ def _is_without(target: str, run: str, started: int) -> bool:
 
 
 def _elsewhere(target: str, started: int) -> bool:
-    """Return whether ranks of the program wrote files of their own beside the store."""
+    """Return True if ranks of the program wrote files of their own beside the store."""
     return any(file.stat().st_mtime_ns >= started for file in locks.own_files(target))
 
 

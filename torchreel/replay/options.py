@@ -113,7 +113,7 @@ def backward_that_failed(failure: Failure | None) -> str:
 
 
 def had_backward(store: Store, compile: Compile) -> bool:
-    """Return whether its backward was compiled, which a replay has to ask for.
+    """Return True if its backward was compiled, which a replay has to ask for.
 
     torch compiles one with symbolic sizes at once by itself, and puts its failure off: a replay
     that asked for it would fail.

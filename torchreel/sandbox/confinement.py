@@ -79,7 +79,7 @@ def prepare() -> None:
 
 
 def is_confined() -> bool:
-    """Return whether this process has confined itself, as far as its kernel can do that."""
+    """Return True if this process has confined itself, as far as its kernel can do that."""
     return bool(_confined_to)
 
 

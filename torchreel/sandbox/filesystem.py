@@ -40,7 +40,7 @@ def abi() -> int:
 
 
 def scopes_signals() -> bool:
-    """Return whether Landlock keeps signals from processes outside."""
+    """Return True if Landlock keeps signals from processes outside."""
     return abi() >= _SIGNALS_SINCE
 
 

@@ -106,7 +106,7 @@ def end_children() -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a child has ended; it stays a zombie, to be waited for."""
+    """Return True if a child has ended; it stays a zombie, to be waited for."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

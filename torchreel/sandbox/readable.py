@@ -60,5 +60,5 @@ def _but(folder: Path, private: Iterable[Path]) -> Iterator[Path]:
 
 
 def _holds_any(path: Path, private: Iterable[Path]) -> bool:
-    """Return whether a private folder is that path, or lies in it."""
+    """Return True if a private folder is that path, or lies in it."""
     return any(path == one or path in one.parents for one in private)

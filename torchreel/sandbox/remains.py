@@ -26,7 +26,7 @@ def read_file(path: str | Path, most: int = _MOST) -> bytes | None:
 
 
 def is_file(path: str | Path) -> bool:
-    """Return whether there is a regular file, and not a link to one."""
+    """Return True if there is a regular file, and not a link to one."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:

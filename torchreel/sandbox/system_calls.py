@@ -45,7 +45,7 @@ Instruction = tuple[int, int, int, int]
 
 @cache
 def is_available() -> bool:
-    """Return whether this kernel has filters, the processor is one we know, and nobody forbids
+    """Return True if this kernel has filters, the processor is one we know, and nobody forbids
     them.
     """
     if sys.platform != "linux" or platform.machine() not in ARCHITECTURES:

@@ -128,7 +128,7 @@ def _remove_marks(store: Store, alive: list[Recording], dead: list[Recording]) -
 
 
 def _is_old(started_ns: int) -> bool:
-    """Return whether the recording of a process that began then is in the store by now, if ever.
+    """Return True if the recording of a process that began then is in the store by now, if ever.
 
     Of a process of another container or machine, which writes on the same disk and has only just
     begun, the id says nothing here.
@@ -147,7 +147,7 @@ def _crashes(store: Store, recording: Recording, compiles: list[Compile]) -> lis
 
 
 def _is_within(compile: Compile, outer: Compile) -> bool:
-    """Return whether a compile is that of a part of another's graph: one death is one failure."""
+    """Return True if a compile is that of a part of another's graph: one death is one failure."""
     same = (compile.attempt, compile.generation) == (outer.attempt, outer.generation)
     return same and compile.compile_id.startswith(f"{outer.compile_id}/")
 

@@ -41,7 +41,7 @@ def _open_for_recording(target: str) -> DirectStore | Store:
 
 
 def is_done(store: DirectStore | Store, recording_id: int | None) -> bool:
-    """Return whether the store says that a recording has ended."""
+    """Return True if the store says that a recording has ended."""
     if isinstance(store, direct.DirectStore):
         store.check_descriptors()
         query = "SELECT status FROM recordings WHERE id = ?"

@@ -151,7 +151,7 @@ def tensor_metadata(tensor: torch.Tensor) -> object:
 
 
 def holds_tensors(value: object) -> bool:
-    """Return whether a tensor or a symbolic scalar stands anywhere in a nested value."""
+    """Return True if a tensor or a symbolic scalar stands anywhere in a nested value."""
     if value is None or isinstance(value, (str, int)):
         return False
     from torch.utils._pytree import tree_leaves

@@ -144,7 +144,7 @@ def _ranks(places: Sequence[tuple[Store, Address]]) -> tuple[Rank, ...]:
 
 
 def _overlap(one: _Ranks, other: _Ranks) -> bool:
-    """Return whether the processes of two runs were there at one time."""
+    """Return True if the processes of two runs were there at one time."""
     (began, ended), (other_began, other_ended) = map(_time, (one, other))
     return began <= other_ended and other_began <= ended
 

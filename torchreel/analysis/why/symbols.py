@@ -74,7 +74,7 @@ def _speaks_of(fields: EventType | None, name: str) -> bool:
 
 
 def mentions(expr: Json, name: str) -> bool:
-    """Return whether an expression holds a symbol."""
+    """Return True if an expression holds a symbol."""
     return re.search(rf"(?<![\w$]){re.escape(name)}(?!\w)", str(expr)) is not None
 
 

@@ -205,7 +205,7 @@ def _print_next(store: Store, row: Compile, verdict: Verdict) -> None:
 
 
 def _has_frame(store: Store, row: Compile) -> bool:
-    """Return whether the frame of a compile was kept, in this attempt or an earlier one."""
+    """Return True if the frame of a compile was kept, in this attempt or an earlier one."""
     bundles = (
         queries.frame_bundle(store, one)
         for one in queries.compiles(store, row.recording_id)

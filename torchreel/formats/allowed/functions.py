@@ -133,7 +133,7 @@ _TAKING_OBJECTS = _words(
 
 
 def takes_objects(name: str) -> bool:
-    """Return whether a function is the end of a region, which takes what its beginning gave
+    """Return True if a function is the end of a region, which takes what its beginning gave
     back.
     """
     return name in _TAKING_OBJECTS
@@ -162,12 +162,12 @@ def result(name: str, function: Target, args: Iterable[ValueKind]) -> ValueKind:
 
 
 def is_python(name: str) -> bool:
-    """Return whether a function is Python's own: it may give back one of its arguments."""
+    """Return True if a function is Python's own: it may give back one of its arguments."""
     return name.partition(".")[0] in ("_operator", "operator", "builtins", "math")
 
 
 def is_class(name: str) -> bool:
-    """Return whether a name stands for a class of tensors or sizes, which is called as a
+    """Return True if a name stands for a class of tensors or sizes, which is called as a
     constructor.
     """
     return name in dispatcher.tensor_classes()
@@ -233,7 +233,7 @@ def _is_admitted(name: str, module: str, attribute: str) -> bool:
 
 @cache
 def is_setting(name: str) -> bool:
-    """Return whether a function sets a flag of torch whose value is plain data, by its name."""
+    """Return True if a function sets a flag of torch whose value is plain data, by its name."""
     found = _SETTER.fullmatch(name)
     if found is None or rules.in_graph_names().get(name) != "TorchInGraphFunctionVariable":
         return False
@@ -243,7 +243,7 @@ def is_setting(name: str) -> bool:
 
 @cache
 def is_question(name: str) -> bool:
-    """Return whether a function, by its name, tells without arguments if a flag of torch is set."""
+    """Return True if a function, by its name, tells without arguments if a flag of torch is set."""
     known = rules.in_graph_names().get(name) == "TorchInGraphFunctionVariable"
     return known and _QUESTION.fullmatch(name) is not None and _gives_data(_walk(name))
 
@@ -257,7 +257,7 @@ def _gives_data(getter: object) -> bool:
 
 
 def _is_operator(attribute: str) -> bool:
-    """Return whether `torch.NAME` is the binding of a registered operator."""
+    """Return True if `torch.NAME` is the binding of a registered operator."""
     bound = hasattr(dispatcher.variable_functions(), attribute)
     operators = dispatcher.aten_names()
     return bound and (

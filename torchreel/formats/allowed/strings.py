@@ -144,7 +144,7 @@ def _function_places(name: str, function: object) -> frozenset[int | str]:
 
 
 def _takes_text(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter of a function takes text, by its annotation or its default."""
+    """Return True if a parameter of a function takes text, by its annotation or its default."""
     annotation = str(parameter.annotation)
     bare = parameter.annotation is parameter.empty
     return (

@@ -20,7 +20,7 @@ _PARTITIONS = ("default_partition", "min_cut_rematerialization_partition")
 
 
 def is_of_torch(function: object) -> bool:
-    """Return whether a function, looked through partials and wrappers, is torch's; so is none."""
+    """Return True if a function, looked through partials and wrappers, is torch's; so is none."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function) if callable(function) else function

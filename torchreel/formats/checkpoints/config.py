@@ -68,7 +68,7 @@ def encode_entry(module: str, key: str, value: object) -> Json:
 
 
 def is_portable(module: str, key: str, tree: Json) -> bool:
-    """Return whether restoring an entry can neither run, open nor reach anything."""
+    """Return True if restoring an entry can neither run, open nor reach anything."""
     if f"{module}.{key}" in _PROCESS | _LINES_IN_CODE:
         return False
     if f"{module}.{key}" in _PATTERNS and isinstance(tree, str):

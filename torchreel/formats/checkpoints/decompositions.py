@@ -67,7 +67,7 @@ def _known(operator: Any, function: Any) -> str | None:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Return whether two functions do the same, as torch makes some of them anew each time."""
+    """Return True if two functions do the same, as torch makes some of them anew each time."""
     if one is other:
         return True
     if isinstance(one, functools.partial) and isinstance(other, functools.partial):

@@ -264,7 +264,7 @@ def _layout_before(real: torch.Tensor) -> dict[str, Json]:
 
 
 def _is_view(value: object) -> bool:
-    """Return whether autograd takes a tensor for a view of another plain one."""
+    """Return True if autograd takes a tensor for a view of another plain one."""
     plain = isinstance(value, torch.Tensor) and not fake_tensors.is_wrapper_subclass(value)
     if not plain or not value._is_view() or value._base is None:  # type: ignore[attr-defined]
         return False

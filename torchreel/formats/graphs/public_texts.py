@@ -45,7 +45,7 @@ def text_inputs(document: object) -> Iterator[tuple[str, str]]:
 
 
 def computes(target: str) -> bool:
-    """Return whether a function is torch's own, and makes a value of its arguments.
+    """Return True if a function is torch's own, and makes a value of its arguments.
 
     The message of an assertion is the program's, as all is that an operator of its own is given.
     """

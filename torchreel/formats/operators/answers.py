@@ -204,7 +204,7 @@ class OperatorAnswer:
         return made
 
     def _needs_storage(self, recorded: Tensor) -> bool:
-        """Return whether the storage of a new tensor is more than the tensor."""
+        """Return True if the storage of a new tensor is more than the tensor."""
         if recorded.storage is None or recorded.storage_size is None:
             return False
         shown = _extent(recorded, _sample) * _itemsize(recorded)

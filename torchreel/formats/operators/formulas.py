@@ -51,7 +51,7 @@ class Formula:
         return cls(call, data.get("graph"), tuple(data["given"]), len(call.given))  # type: ignore[arg-type]
 
     def is_for(self, live: Sequence[object]) -> bool:
-        """Return whether live arguments are those of the call, as far as the recording tells."""
+        """Return True if live arguments are those of the call, as far as the recording tells."""
         return self.call.likeness(live) == 2 * len(self.call.given)
 
     def prepare(self) -> None:

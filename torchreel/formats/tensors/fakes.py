@@ -266,7 +266,7 @@ class Decoder:
         return spelled if spelled.node.expr == now else number
 
     def _is_tight(self, description: Mapping[str, Json]) -> bool:
-        """Return whether a tensor fills its storage, as far as the hints tell."""
+        """Return True if a tensor fills its storage, as far as the hints tell."""
         table, hints = self.table, self.hints
 
         def hint(size: Json) -> int:

@@ -59,7 +59,7 @@ torch.export.export(Model(), (torch.ones(2),))
 
 
 def _is_compile(node: ast.AST) -> bool:
-    """Return whether an expression is `torch.compile`, or `compile` of a module."""
+    """Return True if an expression is `torch.compile`, or `compile` of a module."""
     if isinstance(node, ast.Attribute):
         return node.attr == "compile" and ast.unparse(node.value) != "re"
     return isinstance(node, ast.Name) and node.id == "compile"

@@ -104,7 +104,7 @@ def _follows(
     size: Sequence[int],
     part: Sequence[int],
 ) -> bool:
-    """Return whether torch finds the whole size by itself: each rank has an equal part."""
+    """Return True if torch finds the whole size by itself: each rank has an equal part."""
     found, inner = list(part), as_object(description.get("inner"))
     over = _shape(as_object(inner.get("device_mesh")).get("ranks"))
     for placement, ranks in zip(placements, over, strict=False):

@@ -73,7 +73,7 @@ class Written:
 
 
 def _is_a(error: BaseException, names: tuple[str, ...]) -> bool:
-    """Return whether `error` is one of Dynamo's own exceptions, which needn't be imported for
+    """Return True if `error` is one of Dynamo's own exceptions, which needn't be imported for
     that.
     """
     exc = sys.modules.get("torch._dynamo.exc")
@@ -82,22 +82,22 @@ def _is_a(error: BaseException, names: tuple[str, ...]) -> bool:
 
 
 def is_restart(error: BaseException) -> bool:
-    """Return whether Dynamo will try this frame again."""
+    """Return True if Dynamo will try this frame again."""
     return _is_a(error, _RESTARTS)
 
 
 def is_odd_restart(error: BaseException) -> bool:
-    """Return whether Dynamo will try this frame again, for a reason that few compiles have."""
+    """Return True if Dynamo will try this frame again, for a reason that few compiles have."""
     return is_restart(error) and not _is_a(error, USUAL_RESTARTS)
 
 
 def is_control_flow(error: BaseException) -> bool:
-    """Return whether this is no error at all."""
+    """Return True if this is no error at all."""
     return isinstance(error, Stopped) or _is_a(error, _RESTARTS + _SKIPS)
 
 
 def is_soft(error: BaseException) -> bool:
-    """Return whether Dynamo falls back to eager on it, when it may."""
+    """Return True if Dynamo falls back to eager on it, when it may."""
     return _is_a(error, _SOFT)
 
 

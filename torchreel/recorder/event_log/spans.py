@@ -82,7 +82,7 @@ class CompileEntry:
         return self.checkpoints.get(("aot", partition)) or self.checkpoints.get(("graph", ""))
 
     def can_go_on(self, stage: str, partition: str) -> bool:
-        """Return whether `stage` can be a later part of this compile."""
+        """Return True if `stage` can be a later part of this compile."""
         if self.status != "ok" or stage not in _ORDER:
             return stage not in _ORDER
         if stage == "pre_grad" and self.entered:
@@ -193,7 +193,7 @@ class Spans:
             self.innermost.pop(thread, None)
 
     def is_open(self, entry: CompileEntry, stage: str, partition: str) -> bool:
-        """Return whether the innermost span of this thread is that very stage."""
+        """Return True if the innermost span of this thread is that very stage."""
         top = self.top
         return top is not None and (top.entry, top.stage, top.partition) == (
             entry, stage, partition,

@@ -498,7 +498,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def is_tensor_like(value: object) -> bool:
-    """Return whether this is a NumPy array, which Dynamo treats as a tensor (NumPy is not
+    """Return True if this is a NumPy array, which Dynamo treats as a tensor (NumPy is not
     imported).
     """
     numpy = sys.modules.get("numpy")

@@ -92,7 +92,7 @@ def _learn(recorder: Recorder, call: Call, code: CodeType) -> None:
 
 
 def _is_soft(call: Call, error: BaseException | None) -> bool:
-    """Return whether `ConvertFrame.__call__` will let the frame run in eager mode instead."""
+    """Return True if `ConvertFrame.__call__` will let the frame run in eager mode instead."""
     if error is None or not failures.is_soft(error):
         return False
     box = call.kwargs.get("convert_frame_box")

@@ -246,7 +246,7 @@ def _note_memo(recorder: Recorder, name: str, tensor: Any, memo: str, before: _M
 
 
 def is_propagating() -> bool:
-    """Return whether this thread works a layout out for DTensor."""
+    """Return True if this thread works a layout out for DTensor."""
     return _here.propagating > 0
 
 
@@ -271,7 +271,7 @@ def _propagated(
 
 
 def _find(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether the converter knows the tensor already."""
+    """Return True if the converter knows the tensor already."""
     return args[0]._get_memo(args[2]) is not None
 
 

@@ -229,7 +229,7 @@ def _triton(recorder: Recorder, call: Call) -> Visit:
 
 
 def _is_new(recorder: Recorder, what: str) -> bool:
-    """Return whether this was not yet noted for the compile at hand: torch asks again and again.
+    """Return True if this was not yet noted for the compile at hand: torch asks again and again.
 
     Each compile counts for itself: a late backward may follow the compile of another frame, and
     what was noted with the forward holds for it.

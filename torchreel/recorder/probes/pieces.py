@@ -160,14 +160,14 @@ def _begin(
 
 
 def _is_alone() -> bool:
-    """Return whether a program calls the entry outside of any compile, for itself."""
+    """Return True if a program calls the entry outside of any compile, for itself."""
     from torchreel.torch_compat.inductor.code_generation import is_aot_compilation
 
     return current_context() is None and not is_aot_compilation()
 
 
 def _belongs(call: GraphCall | None, level: int, gm: object) -> bool:
-    """Return whether an entry that is reached now goes on with the graph of a compile."""
+    """Return True if an entry that is reached now goes on with the graph of a compile."""
     if call is None or call.is_over:
         return False
     if call.level is None:

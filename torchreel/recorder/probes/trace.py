@@ -73,7 +73,7 @@ def _unprintable(args: tuple[Any, ...]) -> str | None:
 
 
 def _are_alone() -> bool:
-    """Return whether the structured trace is written for us only."""
+    """Return True if the structured trace is written for us only."""
     handlers = sys.modules[LOGGER.module].trace_log.handlers
     return all(isinstance(handler, TraceHandler) for handler in handlers)
 

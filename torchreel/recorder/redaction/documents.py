@@ -25,12 +25,12 @@ _TO_ESCAPE = lazy(rb'[\x00-\x1f"\\]')
 
 
 def looks_like_one(data: bytes) -> bool:
-    """Return whether these bytes may be a JSON object or array."""
+    """Return True if these bytes may be a JSON object or array."""
     return data[:1] in (b"{", b"[") and data[-1:] in (b"}", b"]")
 
 
 def is_document(data: bytes) -> bool:
-    """Return whether they are."""
+    """Return True if they are."""
     if not looks_like_one(data):
         return False
     try:
@@ -86,7 +86,7 @@ def _opening(data: bytes, at: int) -> int:
 
 
 def _is_opening(data: bytes, outside: int, quote: int) -> tuple[int, bool]:
-    """Return whether a string begins at a quote, and a later place in no string.
+    """Return True if a string begins at a quote, and a later place in no string.
 
     `outside` is a place in no string.
     """

@@ -110,7 +110,7 @@ def _word_before(text: bytes, at: int) -> bytes:
 
 
 def _opens(word: bytes, quote: bytes) -> bool:
-    """Return whether a quote opens a string right behind a word."""
+    """Return True if a quote opens a string right behind a word."""
     if _PREFIX.fullmatch(word) or _KEYWORD.fullmatch(word):
         return True
     return quote != b"'" and not word[-1:].isdigit()

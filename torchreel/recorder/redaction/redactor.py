@@ -275,7 +275,7 @@ class Redactor:
                 self._forget_texts()
 
     def _may_begin(self, data: bytes, at: int, word: bytes) -> bool:
-        """Return whether a look at the bytes of a document does not rule out a secret at a word."""
+        """Return True if a look at the bytes of a document does not rule out a secret at a word."""
         if word in names.ALL:
             return _NO_VALUE.match(data, at + len(word)) is None
         if word == _TENSOR:
@@ -403,7 +403,7 @@ def _random(text: bytes) -> Iterable[tuple[int, int]]:
 
 
 def _is_random(text: bytes, match: re.Match[bytes]) -> bool:
-    """Return whether this has letters of both sorts and digits, well mixed; or is in hex."""
+    """Return True if this has letters of both sorts and digits, well mixed; or is in hex."""
     found = match[1]
     if _DIGIT.search(found) is None:
         return False
@@ -461,5 +461,5 @@ def _place_of(value: str) -> Where:
 
 
 def _is_text(data: bytes) -> bool:
-    """Return whether these are not, say, a pickle."""
+    """Return True if these are not, say, a pickle."""
     return b"\x00" not in data[:4096] and data[:1] != b"\x80"

@@ -162,7 +162,7 @@ class _Sizes:
         self._part: tuple[int, int, bool] = (0, 0, False)
 
     def has(self, literal: Literal) -> bool:
-        """Return whether this number (behind the one before) is one of them."""
+        """Return True if this number (behind the one before) is one of them."""
         while self._at < len(self._spans) and self._spans[self._at][1] <= literal.start:
             self._at += 1
         if self._at < len(self._spans) and self._spans[self._at][0] <= literal.start:
@@ -173,7 +173,7 @@ class _Sizes:
         return self._is_in_expression(literal) or self._is_in_bytecode(literal)
 
     def _is_in_expression(self, literal: Literal) -> bool:
-        """Return whether the guard or the line around it speaks of sizes or symbols."""
+        """Return True if the guard or the line around it speaks of sizes or symbols."""
         if not self._part[0] <= literal.start < self._part[1]:
             start = max(
                 (
@@ -189,7 +189,7 @@ class _Sizes:
         return self._part[2]
 
     def _is_in_bytecode(self, literal: Literal) -> bool:
-        """Return whether it is an offset or an argument in a listing of bytecode; constants are
+        """Return True if it is an offset or an argument in a listing of bytecode; constants are
         not.
         """
         line = self._data.rfind(b"\n", 0, literal.start) + 1

@@ -388,7 +388,7 @@ class _Failing:
 
 
 def _was_recorded(error: Exception) -> bool:
-    """Return whether the recorder has this failure; the history of a recompile is not recorded."""
+    """Return True if the recorder has this failure; the history of a recompile is not recorded."""
     from torchreel.recorder.attach import active
 
     recorder = active()

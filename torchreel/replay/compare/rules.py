@@ -205,7 +205,7 @@ class Excuse:
     stages: tuple[str, ...] = ()
 
     def covers(self, event: EventLike) -> bool:
-        """Return whether it is about this event."""
+        """Return True if it is about this event."""
         here = not self.stages or event.stage in self.stages
         named = self.name in ("", event.name) or (
             self.name.endswith("*") and str(event.name).startswith(self.name[:-1])

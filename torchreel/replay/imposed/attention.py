@@ -83,7 +83,7 @@ def attentions(rows: Json) -> list[Attention]:
 
 
 def _scales_key(query: Json, after: Sequence[tuple[str, Json]]) -> bool:
-    """Return whether the next row scales a key for a query."""
+    """Return True if the next row scales a key for a query."""
     if not after or after[0][0] != SCALED:
         return False
     mine, other = _sizes(query), _sizes(after[0][1])

@@ -96,7 +96,7 @@ def _if_known(original: Any) -> Any:
 
 
 def _loads(isa: object, path: str) -> bool:
-    """Return whether a library can be loaded, in a process of its own."""
+    """Return True if a library can be loaded, in a process of its own."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -181,7 +181,7 @@ def _isa(name: str, flags: str) -> Any:
 
 
 def _has(isa: object) -> bool:
-    """Return whether this machine has all the instructions of a set."""
+    """Return True if this machine has all the instructions of a set."""
     from torch._inductor import cpu_vec_isa
 
     known = set(cpu_vec_isa.x86_isa_checker())

@@ -43,7 +43,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def is_deep(data: bytes, value: object) -> bool:
-    """Return whether a document has too many levels."""
+    """Return True if a document has too many levels."""
     if not isinstance(value, (dict, list)):
         return False
     if data.count(b"[") + data.count(b"{") <= limits.JSON_DEPTH:

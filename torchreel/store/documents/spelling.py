@@ -266,7 +266,7 @@ def _operand(text: str) -> str:
 
 
 def _is_call(text: str) -> bool:
-    """Return whether a text is a name and brackets that close at its end: `f(g(x), y)`,
+    """Return True if a text is a name and brackets that close at its end: `f(g(x), y)`,
     `f(x)[0]`.
     """
     name = _NAME_OF_CALL.match(text)
@@ -436,7 +436,7 @@ def _tensor(known: Mapping[str, Json]) -> str:
 
 
 def is_contiguous(known: Mapping[str, Json]) -> bool:
-    """Return whether a tensor description has row-major strides (symbolic ones count as such)."""
+    """Return True if a tensor description has row-major strides (symbolic ones count as such)."""
     step = 1
     sizes, strides = _sequence(known.get("size")), _sequence(known.get("stride"))
     for length, stride in zip(reversed(sizes), reversed(strides), strict=False):

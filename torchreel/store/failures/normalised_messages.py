@@ -125,7 +125,7 @@ def normalise_message(text: str) -> str:
 
 
 def is_compiler_output(text: str) -> bool:
-    """Return whether this is torch._inductor.exc.CppCompileError's text, alone or inside
+    """Return True if this is torch._inductor.exc.CppCompileError's text, alone or inside
     another's.
     """
     return "C++ compile error" in text and "\nOutput:" in text

@@ -114,7 +114,7 @@ def _made_from(error: BaseException) -> BaseException | None:
 
 
 def _is_caught_by_torch(error: BaseException | None) -> bool:
-    """Return whether the function that an exception came to is one of torch's."""
+    """Return True if the function that an exception came to is one of torch's."""
     if error is None or error.__traceback__ is None:
         return False
     module = error.__traceback__.tb_frame.f_globals.get("__name__")

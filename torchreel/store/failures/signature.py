@@ -103,7 +103,7 @@ class Signature:
     """Decimal order of magnitude of a wrong result's largest error."""
 
     def matches(self, other: "Signature") -> bool:
-        """Return whether both are the same bug.
+        """Return True if both are the same bug.
 
         - exception: the types, the stage, the innermost frame of torch and the message; a type
           that wraps itself counts once
@@ -273,7 +273,7 @@ def signal_name(signal: str | int | None) -> str | None:
 
 
 def _is_compile_error(error: Raised) -> bool:
-    """Return whether the C++ compiler refused the generated code, here or in a compile worker."""
+    """Return True if the C++ compiler refused the generated code, here or in a compile worker."""
     return "CppCompileError" in error.bases or is_compiler_output(error.text)
 
 

@@ -157,7 +157,7 @@ class DirectStore:
                 self._pack.end()
 
     def _has_open_pack(self) -> bool:
-        """Return whether the last part is there, and so all those before it."""
+        """Return True if the last part is there, and so all those before it."""
         query = "SELECT data FROM packs WHERE id = ? AND coalesce(first, id) = ?"
         here = (self._pack.last, self._pack.first)
         found = self.connection.execute(query, here).fetchone()

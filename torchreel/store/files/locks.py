@@ -71,7 +71,7 @@ def is_claimed(path: str | Path) -> bool:
 
 
 def has_locks(directory: Path) -> bool:
-    """Return whether a file in that directory can be locked; True where nothing can be tried."""
+    """Return True if a file in that directory can be locked; True where nothing can be tried."""
     place = _existing(directory)
     try:
         return _device_has_locks(os.stat(place).st_dev, place)
@@ -103,7 +103,7 @@ def _can_lock(handle: int) -> bool:
 
 
 def is_on_network(directory: Path) -> bool:
-    """Return whether other machines may see that directory; False where there is no telling (no
+    """Return True if other machines may see that directory; False where there is no telling (no
     Linux).
     """
     return type_of(directory, _mounts()) in _NETWORK

@@ -74,7 +74,7 @@ def closed(key: tuple[int, int]) -> None:
 
 
 def is_open_here(path: Path, times: int = 1) -> bool:
-    """Return whether at least `times` stores of this process have the file open."""
+    """Return True if at least `times` stores of this process have the file open."""
     return _open_here[_identity(path)] >= times
 
 
@@ -87,7 +87,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def has_content(path: Path) -> bool:
-    """Return whether anything is at `path` that must not be replaced (an empty file may be)."""
+    """Return True if anything is at `path` that must not be replaced (an empty file may be)."""
     return os.path.exists(path) and (not path.is_file() or path.stat().st_size > 0)
 
 

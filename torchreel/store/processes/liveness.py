@@ -38,7 +38,7 @@ def process_identity(pid: int | None = None) -> str | None:
 
 
 def is_alive(pid: int, identity: str | None) -> bool:
-    """Return whether the process that had this id (and identity, when one was kept) still runs."""
+    """Return True if the process that had this id (and identity, when one was kept) still runs."""
     if not _exists(pid):
         return _elsewhere(identity)
     return identity is None or identity == process_identity(pid) or _elsewhere(identity)
@@ -51,7 +51,7 @@ def is_of_here(identity: str | None) -> bool:
 
 
 def _elsewhere(identity: str | None) -> bool:
-    """Return whether it ran in another container of this machine, whose process ids say nothing
+    """Return True if it ran in another container of this machine, whose process ids say nothing
     here.
     """
     here = process_identity()

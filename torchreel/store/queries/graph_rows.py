@@ -77,7 +77,7 @@ def graph_targets(store: Store, graph: Graph) -> list[GraphTarget]:
 
 
 def is_without_graph(store: Store, compile: Compile) -> bool:
-    """Return whether Dynamo looked at a frame, and made no graph of it.
+    """Return True if Dynamo looked at a frame, and made no graph of it.
 
     It left the frame to Python (it could not trace it, or had compiled it too often), or there was
     nothing in it to compile. False where that may as well have been lost, or not been kept.

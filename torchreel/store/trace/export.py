@@ -53,7 +53,7 @@ def export_trace(
 
 
 def is_trace_event(event: Event) -> bool:
-    """Return whether an event is a record of torch's trace: its metadata has the kind as a key."""
+    """Return True if an event is a record of torch's trace: its metadata has the kind as a key."""
     return isinstance(event.data, Mapping) and (event.kind in event.data or event.kind == "unknown")
 
 

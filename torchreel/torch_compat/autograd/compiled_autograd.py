@@ -193,7 +193,7 @@ def prologue_metadata(function: object) -> Any:
 
 
 def has_tangent(info: Any) -> bool:
-    """Return whether the backward takes the gradient of an output."""
+    """Return True if the backward takes the gradient of an output."""
     from torch._functorch._aot_autograd.schemas import OutputType
 
     own = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)

@@ -11,7 +11,7 @@ import torch._guards
 
 
 def errors_on_graph_break() -> bool:
-    """Return whether `torch._dynamo.error_on_graph_break` is on."""
+    """Return True if `torch._dynamo.error_on_graph_break` is on."""
     from torch._dynamo.utils import _get_error_on_graph_break
 
     return bool(_get_error_on_graph_break())

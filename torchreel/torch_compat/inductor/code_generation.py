@@ -15,13 +15,13 @@ from torchreel.torch_compat.patching import patched
 
 
 def is_aot_compilation() -> bool:
-    """Return whether Inductor compiles for AOTInductor: into a library, with the weights in it."""
+    """Return True if Inductor compiles for AOTInductor: into a library, with the weights in it."""
     virtualized = sys.modules.get("torch._inductor.virtualized")
     return virtualized is not None and bool(virtualized.V.aot_compilation)
 
 
 def may_be_written_into_code(constant: torch.Tensor) -> bool:
-    """Return whether Inductor writes the values of a small constant of this kind into its
+    """Return True if Inductor writes the values of a small constant of this kind into its
     output code.
 
     A weight is one only where freezing makes constants of weights; AOTInductor keeps all apart.
@@ -31,7 +31,7 @@ def may_be_written_into_code(constant: torch.Tensor) -> bool:
 
 
 def is_freezing() -> bool:
-    """Return whether Inductor makes constants of weights."""
+    """Return True if Inductor makes constants of weights."""
     config = sys.modules.get("torch._inductor.config")
     return config is not None and bool(config.freezing)
 

@@ -92,7 +92,7 @@ def operator_by_name(namespace: str, packet: str) -> object | None:
 
 
 def _is_registered(name: str) -> bool:
-    """Return whether an operator of that name is there; those registered later are looked for
+    """Return True if an operator of that name is there; those registered later are looked for
     again.
     """
     if name not in _registered():

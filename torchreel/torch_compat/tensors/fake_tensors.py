@@ -25,7 +25,7 @@ __all__ = ["FakeTensor", "FakeTensorMode"]
 
 
 def has_zero_tensor(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is a ZeroTensor (no memory behind it; the gradient of `sgn` is
+    """Return True if a tensor is a ZeroTensor (no memory behind it; the gradient of `sgn` is
     one).
     """
     return bool(tensor._is_zerotensor())
@@ -77,7 +77,7 @@ def set_storage(
 
 
 def is_wrapper_subclass(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is a traceable wrapper subclass (it flattens into inner tensors)."""
+    """Return True if a tensor is a traceable wrapper subclass (it flattens into inner tensors)."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return is_traceable_wrapper_subclass(tensor)
@@ -100,7 +100,7 @@ def own_subclass(name: str) -> type[torch.Tensor] | None:
 
 
 def is_functorch_wrapper(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is wrapped by a functorch transform (vmap, grad, jvp)."""
+    """Return True if a tensor is wrapped by a functorch transform (vmap, grad, jvp)."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
@@ -114,7 +114,7 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, object] | None:
 
 
 def is_fake(value: object) -> bool:
-    """Return whether a value is a fake tensor, or a size without a number."""
+    """Return True if a value is a fake tensor, or a size without a number."""
     return isinstance(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
@@ -371,7 +371,7 @@ def run_nodes_on_fakes(graph: GraphModule, mode: FakeTensorMode) -> None:
 
 
 def _is_same(found: object, recorded: object) -> bool:
-    """Return whether two values of a node have the same layouts and the same symbols."""
+    """Return True if two values of a node have the same layouts and the same symbols."""
     if isinstance(found, (tuple, list)) and isinstance(recorded, (tuple, list)):
         pairs = zip(found, recorded, strict=False)
         return len(found) == len(recorded) and all(_is_same(*pair) for pair in pairs)
@@ -386,7 +386,7 @@ def _spelled(value: object) -> object:
 
 
 def _is_of_a_transform(value: object) -> bool:
-    """Return whether a value has tensors of vmap, grad or jvp in it."""
+    """Return True if a value has tensors of vmap, grad or jvp in it."""
     from torch.utils._pytree import tree_leaves
 
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor

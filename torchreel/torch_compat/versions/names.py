@@ -44,7 +44,7 @@ class TorchName(NamedTuple):
         return f"since {self.since}" if self.since else ""
 
     def is_in(self, torch: Installed) -> bool | None:
-        """Return whether a torch has this name; None if that is not known.
+        """Return True if a torch has this name; None if that is not known.
 
         A release after the known ones, or a build before a release, may have any name.
         """
@@ -84,7 +84,7 @@ def _annotated(owner: object) -> Collection[str]:
 
 
 def is_here(name: TorchName) -> bool:
-    """Return whether the installed torch has a name of a loaded module.
+    """Return True if the installed torch has a name of a loaded module.
 
     By its declaration, if that can say: a name that should be there is then an error where it is
     used, and not another way that is taken in silence.
@@ -94,7 +94,7 @@ def is_here(name: TorchName) -> bool:
 
 
 def has(value: Any, name: TorchName) -> bool:
-    """Return whether `value` has a declared attribute: by its declaration, if that can say."""
+    """Return True if `value` has a declared attribute: by its declaration, if that can say."""
     expected = name.is_in(releases.installed())
     return hasattr(value, name.qualname.rpartition(".")[2]) if expected is None else expected
 

@@ -85,7 +85,7 @@ class Renaming:
     _from: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def agree(self, left: Json, right: Json) -> bool:
-        """Return whether two trees of one shape use names that stand for each other.
+        """Return True if two trees of one shape use names that stand for each other.
 
         Symbols and storages that were not met before are bound to each other; nodes only by `bind`.
         """

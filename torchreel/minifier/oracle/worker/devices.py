@@ -29,7 +29,7 @@ class HiddenDevices:
         self._start, torch.cuda._lazy_init = torch.cuda._lazy_init, _refuse
 
     def reveal(self) -> bool:
-        """Return whether there is a device to run on; from then on this process sees it."""
+        """Return True if there is a device to run on; from then on this process sees it."""
         import torch
 
         from torchreel.torch_compat.inductor.code_generation import forget_devices

@@ -220,7 +220,7 @@ def _child(data: Mapping[str, Json], pipe: int, output: IO[bytes], trust: bool) 
 
 
 def _runs(task: Task) -> bool:
-    """Return whether compiled code is run, for which nothing stands in for a device."""
+    """Return True if compiled code is run, for which nothing stands in for a device."""
     return isinstance(task.case, Case) and task.case.harness != "compile"
 
 

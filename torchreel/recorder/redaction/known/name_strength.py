@@ -72,17 +72,17 @@ def strength_of_text(text: str) -> Strength:
 
 
 def is_failure(name: str) -> bool:
-    """Return whether a class is one of exceptions, which are given prose."""
+    """Return True if a class is one of exceptions, which are given prose."""
     return _FAILURE.search(name) is not None
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is itself the name of a secret: `HF_TOKEN`, `--password`."""
+    """Return True if a text is itself the name of a secret: `HF_TOKEN`, `--password`."""
     return _NAME_OF_ONE.fullmatch(text) is not None
 
 
 def is_plain(text: str, name: str, *, of_library: bool = False) -> bool:
-    """Return whether a text is a word, under a name as models have: `embed_tokens = "input_ids"`.
+    """Return True if a text is a word, under a name as models have: `embed_tokens = "input_ids"`.
 
     In the code of a library also under `key`: `for key in ("logits", "loss")`.  Under a name that
     is sure a word is a secret too.
@@ -94,7 +94,7 @@ def is_plain(text: str, name: str, *, of_library: bool = False) -> bool:
 
 
 def is_value(text: str, strength: Strength) -> bool:
-    """Return whether a text under a name is secret, and not itself the name of one."""
+    """Return True if a text under a name is secret, and not itself the name of one."""
     if len(text) < _SHORTEST or is_name(text):
         return False
     if strength is SURE:

@@ -189,7 +189,7 @@ def _listed(text: bytes, start: int, end: int | None = None) -> Iterator[tuple[i
 
 
 def _is_key(text: bytes, literal: Literal) -> bool:
-    """Return whether this is the key of a dictionary: `{"bob": "x"}`."""
+    """Return True if this is the key of a dictionary: `{"bob": "x"}`."""
     return _compiled(rb"\s{0,3}:").match(text, literal.end) is not None
 
 
@@ -340,7 +340,7 @@ def _ending(text: bytes, quote: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_many(text: bytes, at: int, word: bytes) -> bool:
-    """Return whether the name speaks of many tokens, or of making them: `tokens`, `tokenizer`."""
+    """Return True if the name speaks of many tokens, or of making them: `tokens`, `tokenizer`."""
     return _is_count(text, at, word) and text[at + 5 : at + 6].lower() in (b"s", b"i", b"_")
 
 
@@ -354,7 +354,7 @@ def _name_around(text: bytes, at: int) -> str:
 
 
 def _is_count(text: bytes, at: int, word: bytes) -> bool:
-    """Return whether the name may speak of tokens of a language."""
+    """Return True if the name may speak of tokens of a language."""
     return word == b"token" and not text[at : at + 5].isupper()
 
 

@@ -86,7 +86,7 @@ class KnownValues:
         return bool(known)
 
     def is_cleared(self, word: str) -> bool:
-        """Return whether the compiler is known to need a word."""
+        """Return True if the compiler is known to need a word."""
         return word in self._cleared and word not in self._lasting
 
     def add(self, value: str, where: Where | None = None, *, lasting: bool = False) -> bool:
@@ -176,7 +176,7 @@ def _pieces(value: str) -> Iterator[str]:
 
 
 def _is_there(where: Where, data: bytes, start: int, end: int) -> bool:
-    """Return whether a value that stands here in a text is to be taken out."""
+    """Return True if a value that stands here in a text is to be taken out."""
     if where is not Where.QUOTED:
         return where is Where.ANYWHERE or _is_whole(data, start, end)
     if _is_quoted(data, start, end):
@@ -196,12 +196,12 @@ def _may_be_there(where: Where, data: bytes, start: int, end: int) -> bool:
 
 
 def _is_torchs(data: bytes, start: int, end: int) -> bool:
-    """Return whether it is a word of torch, which would be missed where nothing marks a text."""
+    """Return True if it is a word of torch, which would be missed where nothing marks a text."""
     return data[start:end].decode("utf-8", "replace") in words_of_torch.words()
 
 
 def _is_quoted(data: bytes, start: int, end: int) -> bool:
-    """Return whether this is a string, or the beginning or the end of a formatted one."""
+    """Return True if this is a string, or the beginning or the end of a formatted one."""
     before, behind = data[start - 1 : start] if start else b"", data[end : end + 1]
     return bool(before) and (
         (before in _QUOTES and behind in (before, b"\\", b"{"))
@@ -210,7 +210,7 @@ def _is_quoted(data: bytes, start: int, end: int) -> bool:
 
 
 def _is_alone(data: bytes, start: int, end: int) -> bool:
-    """Return whether a line says nothing else, or ends with it: `ValueError: hunter`."""
+    """Return True if a line says nothing else, or ends with it: `ValueError: hunter`."""
     begins = start == 0 or data[start - 1] == _NEWLINE or data[start - 2 : start] == b": "
     return begins and (end == len(data) or data[end] == _NEWLINE)
 

@@ -110,7 +110,7 @@ def _fill(found: Any, content: Any) -> None:
 
 
 def _is_equal(one: object, other: object) -> bool:
-    """Return whether two are equal; of collections with tensors or arrays nobody can tell."""
+    """Return True if two are equal; of collections with tensors or arrays nobody can tell."""
     try:
         return bool(one == other)
     except (RuntimeError, ValueError):

@@ -64,7 +64,7 @@ def _kept() -> Path:
 
 
 def stands_in() -> bool:
-    """Return whether this process was taken in: it has no device that it says it has."""
+    """Return True if this process was taken in: it has no device that it says it has."""
     return bool(_loaded)
 
 
