@@ -14,8 +14,8 @@ from torchreel.store.records import Compile, Stage
 def compile_ns(compile: Compile, stages: Sequence[Stage]) -> int | None:
     """Return the nanoseconds that a compile took; None if it has not ended.
 
-    What lies between two of its stages is left out. Guards are a stage of their own, so that the
-    only long gaps are those before a backward, or before the first run.
+    The time between two of its stages is left out. Guards are a stage, so the only long gaps are
+    before a backward and before the first run.
     """
     if compile.ended_ns is None:
         return None

@@ -82,7 +82,7 @@ class CompileEventLog:
         """Stack traces of nodes, by the digest of their graph (filled by `lowered`)."""
 
     def once(self, make: Callable[[CompileEventLog], _Made]) -> _Made:
-        """Return what a function makes of this log; it is called once."""
+        """Return the result of a function of this log, which is called once only."""
         if make not in self._made:
             self._made[make] = make(self)
         return cast(_Made, self._made[make])

@@ -228,10 +228,10 @@ def _text(value: object) -> str:
 
 
 def _nested(slices: Iterable[TimelineSlice]) -> Iterator[TimelineSlice]:
-    """Yield the slices of a row by their beginning, each within the one around it.
+    """Yield the slices of a row by their start, each within the slice around it.
 
-    A stage that is left after the compile around it is cut there: two slices of a row may not
-    overlap otherwise than one in the other.
+    A stage may end after the compile around it. It is cut at the end of that compile, because
+    slices of one row may not overlap unless one contains the other.
     """
     around: list[TimelineSlice] = []
     for found in sorted(slices, key=lambda each: (each.start, -each.end)):

@@ -33,7 +33,7 @@ def digest(entries: Sequence[ConfigEntry]) -> str:
 
 
 def rows(config_id: int, entries: Sequence[ConfigEntry]) -> list[dict[str, object]]:
-    """Return the rows of `config_entries` that a set of entries is."""
+    """Return the rows of `config_entries` for a set of entries."""
     return [
         {
             "config_id": config_id,

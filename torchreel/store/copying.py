@@ -97,7 +97,7 @@ def _without_id(row: Mapping[str, Any]) -> dict[str, Any]:
 def _moved(
     row: Mapping[str, Any], table: Table, keys: Mapping[str, str], ids: _Ids
 ) -> dict[str, Any]:
-    """Return a row that refers to the copies of what it referred to."""
+    """Return a row with its references changed to the rows of the copy."""
     return {
         name: ids.get(keys[name], {}).get(value)
         if name in keys

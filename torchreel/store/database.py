@@ -152,7 +152,7 @@ class Store:
 
     @contextmanager
     def writer(self) -> Iterator[Writer]:
-        """A `Writer` in one transaction, committed at the end and rolled back on an exception."""
+        """Yield a `Writer` in one transaction, which ends with a commit, on an error a rollback."""
         if not self.writable:
             raise UsageError(f"{self.target} was opened for reading only: open it with write=True.")
         connection = self.engine.connect().execution_options(torchreel_write=True)
@@ -289,7 +289,10 @@ class Store:
 
 
 def _tables(query: Select[Any]) -> list[Table]:
-    """Return the tables of a query (`get_final_froms` compiles it for that, which takes longer)."""
+    """Return the tables that a query reads.
+
+    SQLAlchemy's `get_final_froms` would compile the query, which takes longer.
+    """
     return [part for part in visitors.iterate(query) if isinstance(part, Table)]
 
 

@@ -35,10 +35,11 @@ class _Crash:
 
 
 def may_go_on(store: Store, found: list[Recording]) -> set[int]:
-    """Return those of the recordings that a process may still write, for all that is known here.
+    """Return the recordings that a process may still write, as far as this machine knows.
 
-    On a server, and on a disk of several machines, that is each one that says so, unless its
-    process ran in this boot and namespace: a silence means nothing.
+    On a server or a disk that several machines share, a process of another machine may be alive
+    although nothing is heard of it. There, every recording counts whose row says that it is
+    running, unless its process ran here, in this boot and namespace.
     """
     return _may_go_on(store, found, _says_running(store))
 
@@ -128,10 +129,10 @@ def _remove_marks(store: Store, alive: list[Recording], dead: list[Recording]) -
 
 
 def _is_old(started_ns: int) -> bool:
-    """Return True if the recording of a process that began then is in the store by now, if ever.
+    """Return True if a process that began then has had time to write the row of its recording.
 
-    Of a process of another container or machine, which writes on the same disk and has only just
-    begun, the id says nothing here.
+    A process of another container or machine may have just begun to write on the same disk. Its id
+    means nothing here.
     """
     return time.time_ns() - started_ns > _LONG_NS
 
@@ -147,7 +148,10 @@ def _crashes(store: Store, recording: Recording, compiles: list[Compile]) -> lis
 
 
 def _is_within(compile: Compile, outer: Compile) -> bool:
-    """Return True if a compile is that of a part of another's graph: one death is one failure."""
+    """Return True if a compile belongs to a part of another compile's graph.
+
+    If both were under way when the process died, this is one failure.
+    """
     same = (compile.attempt, compile.generation) == (outer.attempt, outer.generation)
     return same and compile.compile_id.startswith(f"{outer.compile_id}/")
 

@@ -1,6 +1,6 @@
-"""Two sequences side by side: what of one stands for what of the other.
+"""Alignment of two sequences: pairs the items of one with the items of the other.
 
-Lives here: the alignment of lists by keys, for graphs, guards and lines.  Not here: what a key is.
+Lives here: the alignment of lists by keys, for graphs, guards and lines. Not here: what a key is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Pair = tuple[int | None, int | None]
 
 
 def align(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[Pair]:
-    """Yield positions that belong together, in order; None on the side that has nothing there."""
+    """Yield the positions of paired items, in order; None on the side that has no counterpart."""
     start, end = _common(left, right)
     yield from ((i, i) for i in range(start))
     yield from _between(left, right, start, end)

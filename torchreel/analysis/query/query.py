@@ -132,7 +132,7 @@ def _load(connection: sqlite3.Connection, module: str) -> None:
 
 @contextmanager
 def _connected(store: Store) -> Iterator[sqlite3.Connection]:
-    """A connection of our own to the file, with its limits; to empty tables, for a server's."""
+    """Yield a connection to the file, with its limits; for a server's store, to empty tables."""
     with store.connect() as opened:
         raw = opened.connection.driver_connection
         if isinstance(raw, Guarded):
@@ -160,10 +160,10 @@ def _refuse(connection: sqlite3.Connection, statement: str) -> None:
 
 
 def _named(words: set[str]) -> list[QueryView]:
-    """Return the views whose names are words of a statement: all that it reads, if not more.
+    """Return the views that a statement may read: those whose names are among its words.
 
-    SQLite's authorizer does not tell of every table: not of one of which `USING` alone needs a
-    column.
+    SQLite's authorizer does not report every table. It leaves out a table that is used only for a
+    column of `USING`.
     """
     return [view for name, view in VIEWS.items() if name in words]
 

@@ -32,7 +32,7 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def named(words: Collection[str], views: Collection[str]) -> Iterator[Table]:
-    """Yield the tables that a statement of these words reads, if not more."""
+    """Yield the tables that a statement may read: those whose names are among its words."""
     for name, table in metadata.tables.items():
         # a view of that name is meant, unless the statement says `main.NAME`
         if name in words and ("main" in words or name not in views):

@@ -42,7 +42,7 @@ class _Document:
     graph_size: int | None
     needs_trust: bool
     run: str
-    """The run, of a failure without a graph: the ranks of one are one then."""
+    """The run, for a failure without a graph: failures of all ranks in one run are one kind."""
     told: tuple[str, ...]
     needs_graph: bool
     is_reported: bool
@@ -114,7 +114,7 @@ _IS_OURS = _AT.rules == RULES
 
 @dataclass(frozen=True)
 class StoredFailures:
-    """The failures of a store: its kinds, and in full what is not told by a kind alone."""
+    """The failures of a store: a stand-in for each kind, and in full what no kind covers."""
 
     store: Store
     kinds: Mapping[str, SeenFailure]
@@ -128,9 +128,9 @@ class StoredFailures:
 
     @classmethod
     def read(cls, store: Store, *, unwritten: bool = True) -> StoredFailures:
-        """Read what there is to tell the failures of a store apart.
+        """Read the failures of a store: a stand-in for each kind, and in full the others.
 
-        `unwritten` means those too that nobody wrote down, which are crashes.
+        With `unwritten`, crashes count too for which no process has written a failure.
         """
         used = _Used.read(store)
         kinds = used.kinds
@@ -150,7 +150,7 @@ class StoredFailures:
         yield from self.of_kinds(sorted(self.kinds))
 
     def of_kinds(self, kinds: Sequence[str]) -> list[SeenFailure]:
-        """Return the failures of some kinds, but for those that are among the others."""
+        """Return the failures of some kinds, without those that have a reduced case."""
         return self._members(_AT.kind, kinds, without=self.reduced)
 
     def _members(
@@ -234,7 +234,10 @@ def _stand_in(store: Store, row: Row[Any]) -> SeenFailure:
 
 
 def _unsorted(store: Store, used: _Used, *, unwritten: bool = True) -> list[int]:
-    """Return the recordings with a failure whose kind is not known, or that nobody wrote down."""
+    """Return the recordings that have to be read in full.
+
+    Each has a failure without a known kind or, with `unwritten`, a crash without a failure row.
+    """
     failures, compiles = schema.failures, schema.compiles
     of = _AT.failure_id == failures.c.id
     wanted = []

@@ -70,7 +70,10 @@ def group(found: Iterable[SeenFailure]) -> list[BugGroup]:
 
 
 def _reduced_last(found: Iterable[SeenFailure]) -> list[SeenFailure]:
-    """In a dictionary the last one stays: of two copies, the one with the smaller case."""
+    """Sort failures so that, of two copies, the one with the smaller case comes last.
+
+    A dictionary keeps the last one.
+    """
     return sorted(found, key=lambda each: -(each.smallest.size if each.smallest else 1 << 62))
 
 
@@ -99,7 +102,7 @@ def _is_enough(failure: SeenFailure) -> bool:
 
 
 def _has_place(failure: SeenFailure) -> bool:
-    """Return True if the place of a failure and the calls of a smaller case tell that it is one."""
+    """Return True if two such failures whose smaller cases make the same calls are one bug."""
     return _is_enough(failure) or bool(failure.part.operator)
 
 
@@ -116,7 +119,7 @@ def _signature_key(failure: SeenFailure) -> tuple[str, ...]:
 
 
 def _graphs_key(failure: SeenFailure) -> str:
-    """Return the key that two compiles of one graph have in common; of no graph, the run."""
+    """Return a key that is equal for equal graphs; without a graph, the key of the run."""
     if not failure.calls:
         return failure.process[0]
     return canonical_json(dict(failure.calls)).decode("utf-8", "replace")
@@ -162,7 +165,7 @@ class _CaseGroup:
 
 
 def _by_case(reduced: Sequence[SeenFailure]) -> list[_CaseGroup]:
-    """Group reduced failures by the keys of their cases, then by what is within what."""
+    """Group reduced failures by the keys of their cases, and join cases that contain others."""
     parent = list(range(len(reduced)))
     first: dict[Hashable, int] = {}
 
@@ -182,7 +185,7 @@ def _by_case(reduced: Sequence[SeenFailure]) -> list[_CaseGroup]:
 
 
 def _case_keys(failure: SeenFailure) -> Iterator[Hashable]:
-    """Yield the keys of which two reduced failures have one in common when they are one bug."""
+    """Yield the keys of a reduced failure: two failures with a key in common are one bug."""
     assert failure.smallest is not None
     signature, form = failure.signature, failure.smallest.form
     if not _is_enough(failure):
@@ -212,10 +215,11 @@ def _case_group_of(members: list[SeenFailure]) -> _CaseGroup:
 
 
 def _without_larger(groups: list[_CaseGroup]) -> list[_CaseGroup]:
-    """Join each group to the only smaller one of its signature whose calls it makes as well.
+    """Join a group to a smaller group of the same signature whose calls its own case contains.
 
-    A reduction whose budget was spent, or that found no way past a call, ends with more than the
-    bug needs.  With two smaller ones within it, it could be either, and stays.
+    A reduction ends with more calls than the bug needs if its budget was spent, or if it found no
+    way past a call. A group that contains the calls of two smaller groups is not joined: it could
+    be either bug.
     """
     kept: list[_CaseGroup] = []
     for each in sorted(groups, key=lambda found: found.size):

@@ -87,9 +87,9 @@ def _carry_out(found: _Prunable, limits: PruneLimits, deletion: Deletion) -> Pru
 
 
 def _enough(rows: Sequence[int], share: float) -> int:
-    """Return the number of oldest recordings to delete before the next look at the size.
+    """Return the number of oldest recordings to delete before the size is measured again.
 
-    They may share their blobs.
+    Recordings may share blobs, so the size after a deletion can't be computed.
     """
     return min(len(rows), max(1, int(len(rows) * share)))
 

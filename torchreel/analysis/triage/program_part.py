@@ -168,10 +168,10 @@ def _blocks(text: str) -> Iterator[_Frames]:
 
 
 def _handing_on(frames: _Frames, message: str) -> ProgramPart:
-    """Return the functions of torch up to the first that did more than to hand on.
+    """Return the innermost functions of torch, up to the first that does more than call another.
 
-    Where the innermost one raised nothing itself, code that is no Python did on its behalf, and
-    what was called is what torch's message names.
+    If the innermost function does not raise the error itself, C++ code that it called did. The
+    message of torch then names the call target.
     """
     last = frames.all[-1] if frames.all else None
     if last is None or not frames.is_in_torch(last) or not _HANDS_ON.match(last.line):

@@ -189,7 +189,7 @@ def _read(target: str, unreadable: list[str]) -> Sequence[SeenFailure]:
 
 
 def _baseline_of(target: str) -> Sequence[SeenFailure]:
-    """Return a failure of each kind in a baseline: how often it was seen does not count."""
+    """Return one failure of each kind in a baseline: their number does not matter there."""
     with Store.open(target) as store, store.as_far_as_readable() as unreadable:
         known = StoredFailures.read(store)
         found = [

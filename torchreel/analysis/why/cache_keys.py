@@ -300,7 +300,7 @@ def _printed(lookup: KeyLookup, name: str) -> str | None:
 
 
 def _of_same_key(one: KeyLookup, other: KeyLookup) -> str:
-    """Say if one key stands for two graphs: then a hit gave the code of another one."""
+    """Return a phrase about two lookups of one key: a false hit if the Dynamo graphs differ."""
     if not (one.graph and other.graph):
         return "the same key"
     if compare_graphs(one.graph, other.graph):
@@ -310,7 +310,7 @@ def _of_same_key(one: KeyLookup, other: KeyLookup) -> str:
 
 
 def _of_other_key(one: KeyLookup, other: KeyLookup, differences: Sequence[FactorDifference]) -> str:
-    """Say if the code is the same in spite of the keys: then a miss cost a compile for nothing."""
+    """Return a phrase about two lookups of different keys: a false miss if the code is equal."""
     generated = code(one.side, other.side)
     is_kept = bool(generated.left and generated.right)
     if one.outcome == _MISS and is_kept and not generated.differences:

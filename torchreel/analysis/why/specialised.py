@@ -119,7 +119,7 @@ def _story(headline: str, steps: tuple[Step, ...], facts: Mapping[str, Json]) ->
 
 
 def _marks(events: Sequence[Event]) -> dict[str, str]:
-    """'marked dynamic' or 'dynamic', by the source of a size."""
+    """Return 'marked dynamic' or 'dynamic' by the source of a size."""
     found: dict[str, str] = {}
     for event in events:
         if isinstance(event.fields, ShapeEnvCall) and event.name == _CREATE_SIZES:

@@ -40,10 +40,10 @@ def get_many(connection: Connection, digests: Iterable[str], last: LastPack) -> 
 
 
 def _fetched(connection: Connection, digests: Sequence[str]) -> Fetch:
-    """Return a function that gives `read` what was fetched of some blobs at once.
+    """Return a function that executes queries, with the rows of some small blobs fetched before.
 
-    That is what is small, and in a pack of one part, as a push makes them: the rest is fetched as
-    it is asked for.
+    Two queries fetch all of these rows at once. A blob is small if its row, or the only part of its
+    pack, has at most `_SMALL` bytes. The function sends any other query to the database.
     """
     blobs_ = _by_first(connection, _SMALL_BLOBS, digests)
     packs = _by_first(connection, _SMALL_PACKS, [row[4] for row in blobs_.values()])
@@ -63,7 +63,7 @@ def _fetched(connection: Connection, digests: Sequence[str]) -> Fetch:
 
 
 _SMALL = 1 << 20
-"""Bytes."""
+"""The most bytes in a row that is fetched together with others."""
 _SMALL_BLOBS = f"""SELECT digest, codec, size, data, pack, start FROM blobs
 WHERE digest IN :keys AND length(data) <= {_SMALL}"""
 _SMALL_PACKS = f"""SELECT id, size, data, dictionary FROM packs

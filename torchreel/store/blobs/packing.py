@@ -25,7 +25,7 @@ PACKED = "pack"
 
 
 class Kept(NamedTuple):
-    """A row of `blobs`; of the pack it is in, the first part, and this part's own bytes."""
+    """A row of `blobs`, with the first part of its pack and the bytes of its own part."""
 
     codec: str
     size: int
@@ -140,7 +140,10 @@ def _typed(digest: str, row: Sequence[Any], kind: type[_Typed]) -> _Typed:
 
 
 def read(fetch: Fetch, digest: str, last: LastPack) -> bytes:
-    """Return the same, whatever executes the queries."""
+    """Return the bytes of a blob, checked against its digest; `fetch` executes the queries.
+
+    Raises DamagedStore for a blob that is missing or damaged.
+    """
     if not _DIGEST.fullmatch(digest):
         raise DamagedStore(f"The store refers to blob {digest!r:.40}, which is no digest.")
     rows = fetch(KEPT, {"digest": digest})

@@ -19,7 +19,7 @@ from torchreel.store import limits
 from torchreel.store.blobs import dictionaries
 
 MOST_IN_PACK = 4 << 20
-"""Bytes before compression: who wants one blob of a pack unpacks what is before it, in 5 ms."""
+"""Bytes of a pack before compression: to read a blob, those before it are unpacked, in 5 ms."""
 MAX_PACK_BYTES = 4 * MOST_IN_PACK
 _PARAMETERS = zstandard.ZstdCompressionParameters(
     # looks back to the pack's beginning, with tables of 2 MB: a tenth less than level 6, as fast
@@ -57,7 +57,7 @@ class OpenPack:
         self.end()
 
     def end(self) -> None:
-        """Whatever comes next begins a new pack."""
+        """End the pack: the next blobs begin a new one."""
         self.first: int | None = None
         self.last: int | None = None
         self.last_data = b""

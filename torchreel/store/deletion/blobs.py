@@ -32,16 +32,19 @@ def sweep(store: Store) -> int:
 
 
 def sweep_in(connection: Connection) -> int:
-    """Delete the blobs that nothing in use names, in a transaction in which nobody else writes, or
-    that is taken back; see `sweep`.
+    """Delete the blobs that nothing in use names, as `sweep` does, in the caller's transaction.
+
+    Nobody else may write during this transaction, unless the caller rolls it back.
     """
     known = _digests(connection)
     return _delete(connection, known - _reached(connection, _named_by_rows(connection), known))
 
 
 def _sweep_server(store: Store) -> int:
-    """Find what is unused without a lock, which is long; under the lock that keeps pushes waiting,
-    look again at what was written meanwhile alone.
+    """Delete the unused blobs of a server in two steps, so that pushes wait for the short one only.
+
+    The first step takes long: it looks at the whole store, without a lock. The second step locks
+    pushes out, and looks only at what was written since the first step began.
     """
     with store.connect() as connection:
         since = snapshot(connection)
@@ -76,7 +79,7 @@ def _delete(connection: Connection, digests: set[str]) -> int:
 
 
 def _reached(connection: Connection, named: Iterable[str], among: set[str]) -> set[str]:
-    """Return those of some blobs that are named, or that one of these leads to."""
+    """Return the blobs in `among` that are named, or that a blob which is named leads to."""
     found: set[str] = set()
     last = LastPack()
     waiting = {*named} & among

@@ -29,7 +29,7 @@ class Deletion:
 
     store: Store
     trial: Connection | None = None
-    """The one transaction that all is done in, to be taken back; None keeps what is done."""
+    """The transaction of a trial run, which is rolled back at the end; None for a real deletion."""
 
     def delete(self, numbers: Sequence[int]) -> int:
         """Delete recordings and all that belongs to them alone; return how many blobs went."""
@@ -42,9 +42,7 @@ class Deletion:
         return sweep(self.store) if self.trial is None else sweep_in(self.trial)
 
     def used_bytes(self) -> int:
-        """Return the bytes of all rows: what a file or a database keeps free for new ones, and
-        the indexes of a store that is pushed to, are not among them.
-        """
+        """Return the bytes of all rows, without free space and without indexes for pushes."""
         if self.trial is not None:
             return _used_bytes(self.trial)
         with self.store.connect() as connection:
@@ -61,7 +59,7 @@ class Deletion:
 
 @contextmanager
 def trial(store: Store) -> Iterator[Deletion]:
-    """Give a deletion that is taken back at the end; until then, others wait to write."""
+    """Yield a deletion that is rolled back at the end; until then, other writers wait."""
     with store.writer() as writer:
         yield Deletion(store, writer.connection)
         writer.connection.rollback()
@@ -78,8 +76,10 @@ def used_bytes(store: Store) -> int:
 
 
 def _delete_computed(connection: Connection, recordings: Sequence[int]) -> None:
-    """Delete the reductions of their failures, the cases that no other reduction names, and the
-    verdicts on these or with signatures that no other failure has.
+    """Delete what was computed from the failures of these recordings, if nothing else uses it.
+
+    These are the reductions of the failures, the cases that no other reduction names, the verdicts
+    on these cases, and the verdicts for signatures that no other failure has.
     """
     if not inspect(connection).has_table("reductions"):  # a file has it from the first row on
         return

@@ -42,7 +42,10 @@ def fold(nodes: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
 
 
 class _List:
-    """Values, each once, by what they are: the same graph is always stored alike."""
+    """A list of distinct values, in the order of their first use.
+
+    Values are compared by content, so that equal graphs are stored as equal bytes.
+    """
 
     def __init__(self) -> None:
         self.values: list[Json] = []
@@ -63,10 +66,10 @@ class _List:
 
 
 def unfold(graph: Mapping[str, Json]) -> Iterator[Json]:
-    """Yield the nodes of a stored graph (not of those in it) as they were before `fold`.
+    """Yield the nodes of a stored graph as they were before `fold`, without those of nested graphs.
 
-    Graphs that were stored before there were lists are read as well.  A place that a list does not
-    have is left out of the meta: what is folded decides nothing.
+    Older stores, whose graphs have no lists, are read as well. A key of the meta is dropped if its
+    index is outside of the list: nothing depends on the folded keys.
     """
     found = graph.get("nodes")
     lists = {key: _at_places(graph.get(name)) for key, name in _FOLDED.items()}
@@ -97,10 +100,9 @@ def whole(graph: Json) -> Json:
 
 
 def folded(graph: Json) -> Json:
-    """Return a stored graph, and those in it, as `fold` would store them now; anything else as it
-    is.
+    """Return a stored graph and its nested graphs in the form that `fold` writes now.
 
-    Raises KeyError or TypeError for nodes that are none.
+    Any other value is returned unchanged. Raises KeyError or TypeError for malformed nodes.
     """
     return _each(graph, fold)
 

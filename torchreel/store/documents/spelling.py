@@ -177,10 +177,10 @@ def argument(tree: Json, name_of: NameOf, depth: int = 0) -> str:
 
 
 def constant(tree: Json) -> str:
-    """Return a value as an expression, for a program, if it refers to no name around it.
+    """Return a value as an expression for a program, if the value refers to no name.
 
-    Raises `UnsupportedError` for a value that does: a reference is written as it stands, and a
-    store may claim that a number is a reference to anything.
+    Raises `UnsupportedError` for a value with a reference. A reference is written as it stands, and
+    a store may claim that a number is a reference to anything.
     """
     return argument(tree, _no_reference)
 

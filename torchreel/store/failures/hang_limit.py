@@ -1,6 +1,6 @@
-"""Reads from a failure after how many seconds a compile counts as hung, as the recording did.
+"""The time limit of a hang: the seconds after which the recording counted a compile as hung.
 
-Lives here: reading that from a failure. Not here: the option that overrides it (`RunLimits`).
+Lives here: reading this limit from a failure. Not here: the option that overrides it (`RunLimits`).
 Called by `minify`, by `export` for the scripts, and by `replay`.
 """
 

@@ -58,7 +58,8 @@ REPEATED_BACKWARD = "repeated backward"
 NEEDS_FRAME = ("dynamo", "guards", "")
 """The stages that belong to Dynamo: their input is a Python frame, not a graph."""
 ASKED: tuple[FailureClass, ...] = ("predicate", "script")
-"""Classes that a user defines for a reduction: no recording holds them, no search meets them."""
+"""Classes of failures that a user's question defines. No recording and no other search finds them.
+"""
 
 # Types that only wrap another exception on its way through Dynamo: the same failure comes without
 # them, or with others, when the backend is called directly (_dynamo/exc.py, _inductor/exc.py).
@@ -263,7 +264,7 @@ def wrong_result_signature(
 
 
 def signal_name(signal: str | int | None) -> str | None:
-    """'SIGSEGV' for 11, for -11 (as `Popen.returncode` has it) and for itself."""
+    """Return 'SIGSEGV' for 11, for -11 (as `Popen.returncode` has it) and for itself."""
     if signal is None or (isinstance(signal, str) and not signal.lstrip("-").isdigit()):
         return signal
     try:
@@ -302,7 +303,7 @@ def _recurring(frames: Sequence[str]) -> list[str]:
 
 
 def _frame_name(module: str, function: str) -> str | None:
-    """'module:function' of a frame of torch; None for any other."""
+    """Return 'module:function' for a frame of torch; None for any other."""
     if not f"{module}.".startswith("torch."):
         return None
     # Generated code is a module named after the hash of its source; its functions come and go

@@ -38,9 +38,10 @@ from torchreel.store.reading.file_schema import ENTRIES
 
 _BUSY_TIMEOUT_MS = 5000
 _TURN_MS = 20
-"""SQLite waits ever longer between two looks at a lock, and who has waited long finds it taken by
-those who came last: among eight busy writers one waited for six seconds.  After this it looks as
-often again as one who has just come."""
+"""Milliseconds after which a writer begins to look for the lock in short intervals again.
+
+SQLite waits longer and longer between two looks at a lock. So a writer that has waited long finds
+the lock taken by newer ones: among eight busy writers, one waited for six seconds."""
 _KEPT_DIGESTS = 20_000
 """Blobs that are known to be there, at most: 64 bytes each."""
 
@@ -97,7 +98,7 @@ class DirectStore:
 
     @contextmanager
     def writer(self) -> Iterator[DirectWriter]:
-        """A writer in one transaction, committed at the end and rolled back on an exception."""
+        """Yield a writer in one transaction, which ends with a commit, on an error a rollback."""
         with self._translated(), standard_ones_stay_closed():
             self.check_descriptors()
             self._begin()
@@ -157,7 +158,7 @@ class DirectStore:
                 self._pack.end()
 
     def _has_open_pack(self) -> bool:
-        """Return True if the last part is there, and so all those before it."""
+        """Return True if the last part of the open pack is still in the file, and so all others."""
         query = "SELECT data FROM packs WHERE id = ? AND coalesce(first, id) = ?"
         here = (self._pack.last, self._pack.first)
         found = self.connection.execute(query, here).fetchone()
@@ -254,7 +255,7 @@ class DirectWriter:
             start += len(data)
 
     def forget(self, digests: Iterable[str]) -> None:
-        """These blobs are not there any more, and maybe not the pack that they were in."""
+        """Forget blobs that were deleted, and end the open pack: its parts may be deleted too."""
         self._pack.end()
         self._known.difference_update(digests)
         self.new_digests.difference_update(digests)

@@ -1,11 +1,11 @@
-"""Can several processes write into one SQLite file where it lies?
+"""Locks of a file system: decides if several processes can write into one SQLite file.
 
 Lives here: whether the file system has working locks, whether other machines may see it, and the
-file of its own that a process then gets.  Not here: how such a file is opened (`sqlite_files`).
+file of its own that a process then gets. Not here: how such a file is opened (`sqlite_files`).
 
-SQLite needs locks between processes, and memory that they share: the latter no network file system
-has between machines (https://www.sqlite.org/wal.html).  So without locks every process writes its
-own file, and on a network each rank of a job.
+SQLite needs locks between processes, and memory that they share. No network file system shares
+memory between machines (https://www.sqlite.org/wal.html). So without locks every process writes a
+file of its own, and on a network every rank of a job does.
 """
 
 import contextlib
@@ -56,9 +56,9 @@ def own_files(target: str | Path) -> list[Path]:
 
 
 def is_claimed(path: str | Path) -> bool:
-    """Return True if a program that is being recorded into this file has a launcher, which waits.
+    """Return True if `torchreel record` waits for a program that records into this file.
 
-    Read from /proc/locks: to open a file of SQLite's and to close it again gives up its locks.
+    Read from /proc/locks: opening and closing a file of SQLite's would give up its locks.
     """
     with contextlib.suppress(OSError, ValueError):
         found = os.stat(path)
@@ -81,7 +81,10 @@ def has_locks(directory: Path) -> bool:
 
 @lru_cache(64)
 def _device_has_locks(device: int, directory: Path) -> bool:
-    """Raises OSError where no file can be made (the next call tries again)."""
+    """Return True if a file in the directory can be locked.
+
+    Raises OSError where no file can be made; the next call tries again.
+    """
     name = directory / f".torchreel-{os.getpid()}.lock"
     handle = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
     try:

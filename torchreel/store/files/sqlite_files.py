@@ -341,7 +341,7 @@ def _written_beside(path: Path) -> str:
 
 
 def _check_length(path: Path, header: bytes) -> None:
-    """A file shorter than its header says was cut; while a log exists, the header may be ahead."""
+    """Refuse a file shorter than its header says; while a log exists, the header may be ahead."""
     page = int.from_bytes(header[16:18])
     expected = (65536 if page == 1 else page) * int.from_bytes(header[28:32])
     found = path.stat().st_size

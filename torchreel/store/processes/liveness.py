@@ -13,7 +13,7 @@ PROCESS = "process"
 
 
 def machine_identity() -> str | None:
-    """Boot and pid namespace: where the id of a process means the same; None if unknown."""
+    """Return boot and pid namespace, in which the id of a process is valid; None if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"

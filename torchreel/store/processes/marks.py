@@ -245,10 +245,10 @@ _LONG = 3600.0
 
 
 def may_go_on_elsewhere(target: str, pid: int, started_ns: int) -> bool:
-    """Return True if a process of another machine, which sees the same disk, may still write.
+    """Return True if a process of another machine that shares the disk may still write.
 
-    That is said of one whose marks, or whose store, were written to within the hour and since this
-    machine was started: before, it may have been this one.
+    This is so if the process wrote its marks or its store in the last hour, and after this machine
+    was started. What was written before the start may be from this machine.
     """
     data = _content(target, pid, started_ns)
     place = None if data is None else _HEADER.unpack_from(data)[2]

@@ -105,9 +105,7 @@ _FEW = 50
 def _newest_compiles(
     store: Store, recording_id: int | None, *conditions: ColumnElement[bool]
 ) -> Iterator[list[Compile]]:
-    """Yield the compiles among which an address that names none looks for its own: the newest
-    first, some at a time.
-    """
+    """Yield groups of compiles, the newest first, for an address that names no compile."""
     table, owners = schema.compiles, schema.recordings
     query = select(table).where(*conditions).order_by(table.c.started_ns.desc(), table.c.id.desc())
     if recording_id is not None:
@@ -148,8 +146,9 @@ def _named_compile(store: Store, address: Address) -> Compile:
 
 
 def _attempt_of(address: Address) -> int | None:
-    """Return the attempt that an address means; None for the last.
+    """Return the attempt that an address means; None for the last one.
 
-    Compiles that torch has no name for are numbered by attempts, and are none of one another.
+    Compiles that torch has no name for are numbered as attempts, although each is a compile by
+    itself. An address without a number means the first of these.
     """
     return 0 if address.compile == UNNAMED and address.attempt is None else address.attempt

@@ -125,8 +125,9 @@ def config(store: Store, config_id: int | None) -> list[ConfigEntry]:
 
 
 def state_of(store: Store) -> str:
-    """Return a text that is another one when recordings, compiles, failures or reductions were
-    added, deleted or ended: a server says nothing of changes.
+    """Return a text that changes when the store does; a server does not report changes.
+
+    It changes when recordings, compiles, failures or reductions are added, deleted or ended.
     """
     runs, found = schema.recordings.c, schema.compiles.c
     ended = (func.count(runs.ended_ns), func.count().filter(runs.status == "running"))

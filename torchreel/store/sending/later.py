@@ -132,10 +132,10 @@ def was_recorded(failure: Values) -> bool:
 
 
 def _places(source: Store, failures: list[Values]) -> Iterator[tuple[Json, ...]]:
-    """Yield, for each failure, what tells it from others of its recording in any copy.
+    """Yield a key for each failure, which is the same in every copy of its recording.
 
-    For one that the process wrote, that is its number; one that was found later has another number
-    in each copy.
+    A failure that the recorded process wrote has its number there. A failure that was found later
+    has another number in each copy: its key is its compile and its signature.
     """
     at = schema.compiles.c
     wanted = {row["compile_id"] for row in failures}
@@ -154,9 +154,10 @@ def _places(source: Store, failures: list[Values]) -> Iterator[tuple[Json, ...]]
 def _cases(
     source: Store, failures: Collection[int], reductions: list[Values], by_catch: list[Values]
 ) -> list[Values]:
-    """Read the cases of these failures, and those of their reductions that another failure has.
+    """Read the cases of these failures, and the cases of their reductions.
 
-    A case is kept once: for the failure that came to it first, which may be gone.
+    A store keeps each case once, with the failure that had it first. This may be another failure,
+    or one that was deleted; the case is then read as one of these failures.
     """
     owner = {row["id"]: row["failure_id"] for row in reductions}
     wanted = {row["case_digest"]: owner[row["reduction_id"]] for row in by_catch}

@@ -92,7 +92,10 @@ Layout = dict[str, list[int]]
 
 
 def read_layout(store: Store, recording_id: int) -> Layout:
-    """Read what the rows of a recording in two stores are told by: the nth is the nth."""
+    """Read the ids of a recording's compiles and checkpoints, in order.
+
+    In two copies of a recording, rows correspond by their position in this order.
+    """
     found: Layout = {}
     for table in (schema.compiles, schema.checkpoints):
         query = select(table.c.id).where(owned(table, recording_id)).order_by(table.c.id)
@@ -109,7 +112,10 @@ def owned(table: Table, recording_id: int) -> ColumnElement[bool]:
 
 
 def owner_of(table: Table) -> tuple[ColumnElement[Any], Table]:
-    """Return the column of a table without which a row belongs to nothing, and what it names."""
+    """Return the foreign key by which a row of a table belongs to a row of another one.
+
+    The second value is that other table.
+    """
     keys = ((column, key) for column in table.c for key in column.foreign_keys)
     return next((column, key.column.table) for column, key in keys if not column.nullable)
 

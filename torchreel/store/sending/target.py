@@ -165,7 +165,7 @@ def row_of(target: Store, identity: str) -> int | None:
 
 
 def _claim(writer: Writer, identity: str, kind: str, recording: int, row: int) -> bool:
-    """Write an identity down; return False where it is there already, or comes to be meanwhile."""
+    """Add an identity to the target; return False if it has it, perhaps from a push just now."""
     columns = {"digest": identity, "kind": kind, "recording_id": recording, "row_id": row}
     return writer.put("origins", **columns, pushed_ns=time.time_ns())
 
@@ -226,9 +226,10 @@ def _write_later(writer: Writer, later: LaterRows, recording: int, ids: Ids) -> 
 
 
 def _like(writer: Writer, table: str, row: Values, columns: Sequence[str]) -> list[int]:
-    """Return the rows of the target with the same values in these columns.
+    """Return the rows of the target that have the same values in these columns.
 
-    Somebody may have found it there.  Who may only push is shown none.
+    These are rows that somebody found in the target itself. A role that may only push can't read
+    them, and gets none.
     """
     if writer.connection.dialect.name == "postgresql":
         allowed = select(func.has_table_privilege(table, "SELECT"))
@@ -242,8 +243,9 @@ def _like(writer: Writer, table: str, row: Values, columns: Sequence[str]) -> li
 def _add_once(
     writer: Writer, identity: str, kind: str, recording: int, row: Values, there: Sequence[int]
 ) -> int | None:
-    """Add a row of the table that is named after its kind; None where it is there already, as the
-    first of `there`, which takes the identity.
+    """Add a row to the table of its kind, and return its id; None if the target has it already.
+
+    If `there` has rows, the first of these is the same thing, and gets the identity.
     """
     if there:
         _claim(writer, identity, kind, recording, there[0])

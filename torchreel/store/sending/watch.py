@@ -32,7 +32,7 @@ class _Done(NamedTuple):
     """The monotonic time at which it is pushed again as it is: something was refused there."""
 
     def stays(self, *, last: bool) -> bool:
-        """Return True if it is not pushed now, unless it has changed."""
+        """Return True if the store need not be pushed again now, unless its files have changed."""
         return self.again is None or not (last or time.monotonic() >= self.again)
 
 

@@ -25,9 +25,11 @@ _WRITER = {
     "tcp_keepalives_interval": 10,
     "tcp_keepalives_count": 3,
 }
-"""Settings of a writer's session, times in milliseconds, those of keepalives in seconds: what a
-machine that vanishes in a transaction has locked, others wait for.  A transaction of ours says
-something many times a minute, and a sweep of a large store may be waited for for minutes."""
+"""Settings of a writer's session: times in milliseconds, those of keepalives in seconds.
+
+If a machine vanishes within a transaction, other machines wait for its locks until these times are
+over. A transaction of ours sends statements many times a minute; a sweep of a large store may be
+waited for for minutes."""
 _SOCKET = {
     "keepalives_idle": 60,
     "keepalives_interval": 10,
@@ -97,7 +99,10 @@ def sweeping(connection: Connection) -> None:
 
 
 def snapshot(connection: Connection) -> str:
-    """Return the transaction of a server before which all had ended when this one began to read."""
+    """Return the id of the oldest transaction that had not ended when this one began to read.
+
+    The rows of all earlier transactions are visible to this one.
+    """
     query = text("SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS xid) AS text)")
     found: str = connection.execute(query).scalar_one()
     return found

@@ -34,7 +34,7 @@ def name_of(data: object) -> str:
 
 
 def compile_name(metadata: Mapping[str, object]) -> str | None:
-    """torch._guards.CompileId, as it prints, from the keys that a record spreads it over."""
+    """Return a CompileId of torch as it prints, from the keys that a record spreads it over."""
     autograd = metadata.get("compiled_autograd_id")
     frame = metadata.get("frame_id")
     name = None if frame is None else f"{frame}/{metadata.get('frame_compile_id')}"

@@ -155,7 +155,7 @@ def _quoted(line: bytes) -> str:
 
 
 def _time_ns(match: re.Match[bytes], before_ns: int) -> int:
-    """Local time, as torch's formatter has it."""
+    """Return a local time, in the form of torch's formatter, as nanoseconds."""
     numbers = [int(match[part]) for part in ("month", "day", "hour", "minute", "second")]
     year = datetime.fromtimestamp(before_ns / 1e9).year
     found = _seconds(year, numbers)
