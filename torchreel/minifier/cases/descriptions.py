@@ -77,9 +77,9 @@ def compatible(one: Json, other: Json, *, loose: bool = False) -> bool:
 
 
 def likeness(value: Json) -> str | None:
-    """Return a key that is equal for values that may replace each other; None for any other.
+    """Return a key that two values share if one may replace the other; None for other values.
 
-    As `compatible` has it, for comparing one with many.
+    It agrees with `compatible`, and serves to compare one value with many.
     """
     if not compatible(value, value):
         return None

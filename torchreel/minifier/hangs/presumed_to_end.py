@@ -37,9 +37,10 @@ class EndedCases:
         self._hung.add(case.total_call_nodes)
 
     def covers(self, case: AnyCase) -> bool:
-        """Return True if a case makes no call that a case which ended does not make as often.
+        """Return True if one of the cases that ended made each call of this case at least as often.
 
-        Also if enough other cases with as many calls ended, and none was seen to hang.
+        Also True if enough other cases with as many calls ended, and none of these was seen to
+        hang.
         """
         calls, count = _calls_of(case), case.total_call_nodes
         if calls is None:

@@ -26,9 +26,10 @@ class Accepted:
         return next((case for case in reversed(self._cases) if is_sure(case)), self._cases[0])
 
     def last_that(self, hangs: Callable[[AnyCase], bool]) -> AnyCase:
-        """Return the last case that hangs where the best one does not, and forget what follows.
+        """Return the last accepted case that hangs, and forget the cases after it.
 
-        Each is simpler than the one before, so half of them are left out with each look.
+        The first case is known to hang and the best one to end. Each case is simpler than the one
+        before, so the last one that hangs is found by bisection.
         """
         low, high = 0, len(self._cases) - 1
         while high - low > 1:

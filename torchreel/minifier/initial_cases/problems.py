@@ -264,9 +264,10 @@ def _always(starts: Starts) -> Callable[[Oracle], Starts]:
 def _starts_of(
     store: Store, compile: Compile, failure: Failure, options: MinifyOptions
 ) -> tuple[Callable[[Oracle], Starts], Starts | None]:
-    """Return the way to what was recorded of a failure, and that again, if it is known already.
+    """Return a function that gives the starts, and also the starts if they are known already.
 
-    Raises what is in that way; with trust only once an oracle asks, because there is another way.
+    Without trust, an error is raised at once. With trust, it is raised only when the function is
+    called: until then, the program itself may be another way.
     """
     try:
         starts = starting_cases(store, compile, failure, options)
@@ -293,9 +294,10 @@ def _begins_with_program(
 ) -> bool:
     """Return True if the program is tried before its graph.
 
-    A script has no name for a backend that is code.  A call of torch.func is a few words in the
-    program, and in the graph many calls that open and close its levels, which can only go together.
-    Where an earlier reduction went on from the program, the graph did not show the failure.
+    This is so for a backend that is code, because no script can name it. It is also so if the graph
+    has calls of torch.func's own: they open and close levels, and can only go together, where the
+    program has a few words. And it is so if an earlier reduction went on from the program: the
+    graph did not show the failure.
     """
     starts, failure = recorded
     graphs = [case for case in starts if isinstance(case, Case)]

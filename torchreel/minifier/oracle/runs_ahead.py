@@ -29,10 +29,10 @@ class RunResult(NamedTuple):
     result: TaskResult
 
     def serves(self, case: AnyCase) -> bool:
-        """Return True if it can be used for a case of the same digest.
+        """Return True if the result can be used for a case with the same digest.
 
-        It can't if another run may give another result, or if the nodes have other names, by which
-        the result names values.
+        It can't be used if another run may give another result. It can't be used either if the
+        nodes of the case have other names, because the result refers to values by these names.
         """
         one, other = self.task.case, case
         if not self.result.lasting:
@@ -137,7 +137,7 @@ class RunsAhead:
         return case.digest, self._asked[case.digest] + later
 
     def _fill(self, pool: Pool, key: Key, task: Task) -> None:
-        """Give work to the workers that are free, or whose result will not be used."""
+        """Give tasks to the free workers, and to workers whose results will not be used."""
         wanted = self._wanted(pool, key, task)
         if key not in pool.busy:
             self._begin(pool, key, task, wanted)
@@ -150,9 +150,10 @@ class RunsAhead:
                 break
 
     def _begin(self, pool: Pool, key: Key, task: Task, wanted: Mapping[Key, AnyCase]) -> bool:
-        """Begin with a task, in the place of one that is not wanted; return True if it has begun.
+        """Begin a task if a worker is free; return True if it has begun.
 
-        A worker that gives up a task is free only a little later.
+        If no worker is free, a task that is not wanted is cancelled. Its worker is free a little
+        later.
         """
         if not pool.room:
             others = [other for other in pool.busy if other not in wanted]

@@ -1,9 +1,11 @@
 """The passes, in phases of tiers: the one list to extend.
 
-A tier is repeated until none of its passes takes a step; after a step in a later tier of a phase
-the phase starts over. Phases follow each other, in a circle, until no pass of any phase takes a
-step. Earlier ones hold what removes most for the fewest tries. `base` says what a pass is; of one
-that is not in the list, since it needs a message, the search makes use first: `named_in_message`.
+A tier is repeated until none of its passes takes a step. After a step in a later tier, its phase
+begins again with the first tier. The phases follow each other in a circle, until no pass of any
+phase takes a step. Early phases and tiers hold the passes that remove most for the fewest tries.
+
+`base` says what a pass is. One pass is not in the list, because it needs the message of the
+failure: the search runs `named_in_message` before all others.
 """
 
 from collections.abc import Sequence

@@ -89,15 +89,15 @@ class KeepOnly(CaseEdit):
 
 @dataclass(frozen=True)
 class Join(CaseEdit):
-    """These are kept, each right after that of them from which it was computed on a longer way.
+    """Keep these calls alone, each computed from the nearest of the others that it depends on.
 
-    Inputs get the shape that is due then; where they can't, all sizes are 2.
+    Inputs get the shape that is needed then. If this is impossible, all sizes become 2.
     """
 
     nodes: frozenset[str]
 
     def on(self, case: Case) -> Case | None:
-        """Return the case with what lies between walked around; None if there is no such way."""
+        """Return the case with the nodes between these calls bypassed; None if there are none."""
         pairs, fits = list(_ways(case.graph, self.nodes)), True
         made = KeepOnly(self.nodes | {name for name, _ in pairs}).on(case)
         for name, by in pairs if made is not None else ():
@@ -112,7 +112,7 @@ class Join(CaseEdit):
 
 
 def _ways(graph: GraphDoc, kept: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Yield dropped operands of kept calls, each with the nearest kept node above that is alike."""
+    """Yield each dropped operand of a kept call, with its nearest kept ancestor that is alike."""
     operands = [name for node in graph.nodes if node.name in kept for name in node.operands]
     for operand in dict.fromkeys(name for name in operands if name not in kept):
         above = (name for name in _above(graph, operand) if name in kept)

@@ -150,7 +150,7 @@ def compile_form(
 
 
 def _set(case: Case) -> list[str]:
-    """Return True if a script sets something for the whole process, as no test may."""
+    """Return the lines that set something for the whole process, which no test may do."""
     before = [*settings.config_lines(case), *settings.ambient_lines(case)]
     return [*before, *distributed.world_lines(case)]
 

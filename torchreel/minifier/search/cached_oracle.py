@@ -156,7 +156,7 @@ class CachedOracle:
         return found
 
     def _is_lost(self, case: AnyCase, known: OracleReport) -> bool:
-        """Return True if the document of a case that has to be gone on from was dropped."""
+        """Return True if a case failed, but its document, from which to go on, was dropped."""
         return known.verdict == "same" and self._with_values(case) is None
 
     def _repeated(self, case: AnyCase) -> OracleReport:

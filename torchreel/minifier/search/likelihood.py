@@ -126,7 +126,7 @@ class Likelihood:
 def _holds_one(
     left_out: frozenset[str], calls: frozenset[str], refused: Iterable[frozenset[str]]
 ) -> bool:
-    """Return True if what is left of one that was refused is left out as well."""
+    """Return True if a refused candidate left out some of these calls, and no other call."""
     return any(found and found <= left_out for found in (one & calls for one in refused))
 
 

@@ -26,14 +26,14 @@ _SAMPLES_BELOW = 0.25
 
 @dataclass(frozen=True)
 class _Guess:
-    """A way to a course that has not been followed yet, and what it takes for granted."""
+    """A guessed verdict on the candidate of a course, with the guesses that it builds on."""
 
     course: Course
     verdict: bool | None
     assumed: Mapping[str, bool]
 
     def arrive(self) -> Course:
-        """Return the course at its end."""
+        """Return the course that follows if the guess is right."""
         if self.verdict is None:
             return self.course
         candidate = self.course.candidate
@@ -42,9 +42,9 @@ class _Guess:
 
 
 def look_ahead(course: Course, known: Known, samples: Samples, looks: int = 0) -> Iterator[AnyCase]:
-    """Yield the candidates that follow that of a course, and before the unlikely ones, samples.
+    """Yield the candidates that may follow the course's own, with samples before unlikely ones.
 
-    At the end of a course the best case follows, as often as it is looked at again (`looks`).
+    At the end of the course, yield the best case `looks` times: the search runs it again so often.
     """
     samples.learn(course.best, known)
     sampled = False

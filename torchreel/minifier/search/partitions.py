@@ -31,11 +31,12 @@ def part_of(case: Case, document: Json) -> Case | None:
 
 
 def is_worth(part: Case, whole: Case) -> bool:
-    """Return True if a part may lead to less than the whole, of which no node can be left out.
+    """Return True if reducing a part may lead further than the whole, which is at its minimum.
 
-    Not where each call of the whole became one call, by the same name: then none of these can be
-    left out either. In the bodies of higher-order operators other rules hold (a body may return an
-    operand), so that even then something may go; and calls of a backward are none of the whole's.
+    It can't if each call of the whole became one call of the same name: none of these can be
+    removed either. Two kinds of parts are worth a try in any case. The bodies of higher-order
+    operators follow other rules (a body may return an operand), and the calls of a backward are not
+    in the whole.
     """
     if part.graph.modules or part.checkpoint.partition == "backward":
         return True

@@ -150,10 +150,11 @@ def _insisted(judge: CachedOracle, case: AnyCase) -> ReproducedCase | None:
 
 
 def confirm(judge: CachedOracle, start: ReproducedCase, best: AnyCase) -> ReproducedCase | None:
-    """Return `start`; a flaky one with the best case, if the result fails only sometimes.
+    """Return `start` if the result fails each time; a new start if it fails only sometimes.
 
-    The case of such a start is the result, to go on from with repetitions. None if it fails so
-    seldom that a run which saw it fail was luck. What an earlier search saw is not run again.
+    The result is the case of the new start, with enough repetitions to go on from. None means that
+    it fails so seldom that its accepted run was luck. Runs that an earlier search has recorded are
+    not repeated.
     """
     known = judge.journal.confirmed(best)
     if known is not None:
@@ -221,7 +222,7 @@ def _repeating(
 
 
 def _at_rate(judge: CachedOracle, case: AnyCase, failures: int, tries: int) -> ReproducedCase:
-    """Return the start that `_repeating` returned when the case failed so often."""
+    """Return the start for a case whose rate of failures an earlier search has measured."""
     case = case.repeating(repetitions(failures / tries))
     return ReproducedCase(judge.accepted(case), (failures, tries))
 

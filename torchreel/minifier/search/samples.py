@@ -1,12 +1,12 @@
 """Samples: candidates that are run only to learn which calls a failure needs.
 
-Lives here: which ones, and learning from them and from the runs ahead that the search never asks
-about. Not here: the candidates that the search will ask about (`look_ahead`), what is learned
-(`likelihood`). Called by `look_ahead`.
+Lives here: which candidates are samples, and learning from their verdicts and from the runs ahead
+that the search never asks about. Not here: the candidates that the search will ask about
+(`look_ahead`), what is learned (`likelihood`). Called by `look_ahead`.
 
-A worker that has nothing to do but what is hardly ever asked for learns more from one edit of a
-gentle pass alone, made in the best case. Sixty of these tell in one round what a search else finds
-out one after the other.
+A free worker could run a candidate that the search will hardly ever ask about. It teaches more to
+run a sample instead: the best case with a single edit of a gentle pass. One round of sixty samples
+shows what the search would otherwise find out one call after the other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Samples:
         self._edits: tuple[str, list[Pass[Any]], list[tuple[Pass[Any], Edit]]] | None = None
 
     def expect(self, item: Pass[Any], candidate: AnyCase) -> None:
-        """Learn from the verdict on a candidate of a pass when it has come."""
+        """Remember a candidate of a pass, to learn from its verdict once it has come."""
         self._expected.setdefault(candidate.digest, (item, candidate))
         while len(self._expected) > _MOST_EXPECTED:
             del self._expected[next(iter(self._expected))]
@@ -54,7 +54,7 @@ class Samples:
                 self.likelihood.learn_ahead(item, best, candidate, held is not False)
 
     def of(self, course: Course, known: Known) -> Iterator[AnyCase]:
-        """Yield the samples that tell something, of the best case of a course."""
+        """Yield samples for the best case of a course, about whose calls nothing is known yet."""
         return islice(self._open(course, known), _MOST)
 
     def _open(self, course: Course, known: Known) -> Iterator[AnyCase]:
@@ -70,7 +70,7 @@ class Samples:
             yield candidate
 
     def _gentle(self, course: Course) -> list[tuple[Pass[Any], Edit]]:
-        """Return the edits in the best case of those passes of its phase that are gentle."""
+        """Return the edits of the best case that the gentle passes of the phase propose."""
         passes = [item for item in course.passes if item.gentle]
         if self._edits is None or self._edits[:2] != (course.best.digest, passes):
             edits = [(item, edit) for item in passes for edit in item.edits(course.best)]
@@ -78,9 +78,9 @@ class Samples:
         return self._edits[2]
 
     def _candidate(self, course: Course, item: Pass[Any], edit: Edit) -> AnyCase | None:
-        """Return the case with one edit carried out, made once: from another one it tells as much.
+        """Return the best case with one edit applied; None if the order does not call it simpler.
 
-        None where the order does not call it simpler.
+        It is kept for later best cases: made from another case, it teaches as much.
         """
         key = item.name, edit
         if key not in self._made:

@@ -248,9 +248,9 @@ class Search:
         return report.verdict == "same"
 
     def _settle_doubts(self) -> bool:
-        """Prove the best case as soon as a later end of another case makes its hang doubtful.
+        """Prove the hang of the best case, if cases that ended since then make it doubtful.
 
-        Returns True if another is the best one now.
+        Returns True if another case is the best one now.
         """
         hangs = self._hangs
         if hangs is None or not hangs.doubts(self._best) or self._is_proved(hangs, self._best):
@@ -259,14 +259,14 @@ class Search:
         return True
 
     def _go_back(self, is_taken: Callable[[AnyCase], bool]) -> None:
-        """Go on from the last case that was accepted and is taken to fail."""
+        """Make the last accepted case that `is_taken` the best one; forget presumed verdicts."""
         self._best = self._accepted.last_that(is_taken)
         self._key = sort_key(self._best)
         self.judge.forget_presumed()
         self._lessons = replace(self._lessons, settled={})
 
     def _leave_unproved(self) -> None:
-        """Give the last case that was proved, where a search ended before the best one was."""
+        """Make the last proved case the best one, if the search ended with an unproved one."""
         hangs = self._hangs
         if hangs is not None and not hangs.is_sure(self._best):
             self._best = self._accepted.last_sure(hangs.is_sure)

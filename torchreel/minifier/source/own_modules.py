@@ -65,7 +65,7 @@ class _Inlined:
                 yield ast.parse(f"{alias.asname} = {alias.name}").body[0]
 
     def _takes(self, name: str, module: ast.Module, node: ast.ImportFrom) -> bool:
-        """Return True if the names of a module mean nothing else here, and keep them."""
+        """Add a module's names to those of the text; False if one means something else there."""
         if name in self._there:
             return True
         imports = _imported(module)

@@ -84,7 +84,7 @@ class ProgramRun:
 def departure(
     eager: ProgramRun, compiled: ProgramRun, place: str = "", but: Collection[str] = ()
 ) -> Departure | None:
-    """Return the first difference of two runs at a place; at any but some, where none is given."""
+    """Return the first difference of two runs at `place`; without it, at any place not in `but`."""
     walk = _Walk(but)
     for name in [place] if place else eager.places():
         one = eager.at(name)
