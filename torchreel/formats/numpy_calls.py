@@ -155,7 +155,7 @@ def check(
 
 
 def _result(handed: Iterable[ValueKind]) -> ValueKind:
-    """Arrays and numbers, or what was handed in, or a part of that."""
+    """Return the kind of a call's result: arrays, numbers, an argument, or a part of one."""
     return value_kinds.union(
         [value_kinds.RESULT, *(kind | value_kinds.item(kind) for kind in handed)]
     )

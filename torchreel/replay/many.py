@@ -76,7 +76,10 @@ def verdict_of(replay: Replay, compile: Compile, entry: str) -> Verdict:
 
 
 def _compiles(store: Store, recording_id: int | None) -> list[Compile]:
-    """In the order of the event log; those of replays only when their recording is named."""
+    """Return compiles in the order of the event log.
+
+    Those of replays are left out, unless their recording is named.
+    """
     if recording_id is not None:
         return queries.compiles(store, recording_id)
     programs = [row for row in queries.recordings(store) if row.kind != "replay"]

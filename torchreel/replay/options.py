@@ -113,10 +113,10 @@ def backward_that_failed(failure: Failure | None) -> str:
 
 
 def had_backward(store: Store, compile: Compile) -> bool:
-    """Return True if its backward was compiled, which a replay has to ask for.
+    """Return True if the backward was compiled and a replay has to ask for that.
 
-    torch compiles one with symbolic sizes at once by itself, and puts its failure off: a replay
-    that asked for it would fail.
+    If the backward has symbolic sizes, torch compiles it at once by itself, and puts its failure
+    off. A replay that asked for it would fail.
     """
     partitions = [code.partition for code in queries.output_codes(store, compile)]
     partitions += [checkpoint.partition for checkpoint in queries.checkpoints(store, compile)]

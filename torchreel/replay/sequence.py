@@ -154,7 +154,7 @@ def _check_trust(store: Store, options: ReplayOptions) -> None:
 def _groups(store: Store, recording_id: int) -> list[Attempts]:
     """Return the compiles of a recording in order, each with its attempts and its bundle.
 
-    Those that did not come through Dynamo are none of them.
+    Compiles that did not come through Dynamo are left out.
     """
     compiles = queries.compiles(store, recording_id)
     found: dict[tuple[int, str], list[Compile]] = {}
@@ -326,7 +326,7 @@ _MADE_NAMES = ("__", "torch_dynamo_resume_in_")
 def _taken(store: Store, group: Attempts) -> set[str]:
     """Return the names that were taken when Dynamo named globals: those with lower numbers.
 
-    Of a frame that was begun anew there are none: its earlier attempts took some of them.
+    None are known for a frame that was begun anew: its earlier attempts took some of them.
     """
     if len(group.rows) > 1:
         return set()

@@ -140,13 +140,14 @@ def takes_objects(name: str) -> bool:
 
 
 def result(name: str, function: Target, args: Iterable[ValueKind]) -> ValueKind:
-    """Return the kind of what a function gives back that is no operator of Python.
+    """Return the kind of a function's result; Python's own operators have another rule.
 
-    A class other than those of tensors makes an object, as `set_grad_enabled` does.
-    Those of symbolic numbers take any values, and may give one of them back.  So does one that is
-    named like a method of texts: `torch.split` calls that method of whatever it is given.  Those
-    that torch.func wraps and unwraps tensors with leave what is no tensor as it is.  One that is
-    written in Python may put what it is given into a tuple, texts apart, which it is not given.
+    A class makes an object, as `set_grad_enabled` does, except for the classes of tensors.
+
+    Some functions may return an argument: those of symbolic numbers, those of torch.func that wrap
+    and unwrap tensors, and those named like a method of text (`torch.split` calls that method of
+    any argument). A function that is written in Python may return its arguments in a tuple, but
+    gets no text.
     """
     args = list(args)
     if name in _OBJECTS or (isinstance(function, type) and not is_class(name)):

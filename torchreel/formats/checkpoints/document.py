@@ -348,9 +348,9 @@ def export_checkpoint(request: exported_programs.DecompositionRequest) -> Checkp
 
 
 def _last_sequence(gm: GraphModule, doc: GraphDoc) -> Json:
-    """Return the number, in the document, that nodes traced now would share with those there are.
+    """Return the document's number for autograd's current sequence number.
 
-    None where they share it with none.
+    Nodes that are traced now get the same one. None if no node of the graph has it.
     """
     last = fx.last_sequence()
     for node, encoded in zip(gm.graph.nodes, doc.nodes, strict=True):

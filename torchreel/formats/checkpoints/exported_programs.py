@@ -83,9 +83,9 @@ def _bound(value: object) -> Json:
 
 
 def _described(encoder: Encoder, tensors: Mapping[str, Any], first: dict[int, str]) -> list[Json]:
-    """Return each with its name, and that of the first that is the very same object.
+    """Return name and description of each tensor, and the name under which it came first.
 
-    Of a constant that stands in the code of a module, its values as well.
+    A constant that stands in the code of a module is described with its values.
     """
     return [
         [
@@ -98,7 +98,10 @@ def _described(encoder: Encoder, tensors: Mapping[str, Any], first: dict[int, st
 
 
 def _fakes(program: ExportedProgram) -> list[Json]:
-    """For each input, what its mode knows its fake tensor for: what need not be made again."""
+    """Return how the fake of each input relates to its real tensor in the fake mode.
+
+    A replay need not make those again that the mode knows.
+    """
     tensors = {**program.constants, **program.state_dict}
     found: list[Json] = []
     for node, spec in _placeholders(program.graph_module, program.graph_signature.input_specs):

@@ -136,8 +136,9 @@ def _encode_value(self: MetaEncoder, value: object) -> Json:
 
 
 def _without_storage_size(description: Json) -> Json:
-    """Return a storage's size belongs to the inputs: behind a fake value it is known or not by
-    chance.
+    """Return a description without the size of its storage.
+
+    That size belongs to the inputs. Behind a fake value, it is known only by chance.
     """
     if not isinstance(description, Mapping):
         return description

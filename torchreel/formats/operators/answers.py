@@ -90,7 +90,7 @@ class OperatorCall:
 
 
 def flattened(args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
-    """Live arguments in a row, as `Call.given` has the recorded ones."""
+    """Return live arguments in a row, in the order that the recorded ones have in `Call.given`."""
     return [*_leaves(args), *_leaves([kwargs[key] for key in sorted(kwargs)])]
 
 

@@ -192,7 +192,7 @@ class _Extraction:
         return None
 
     def _result_of(self, gradient: NodeDoc) -> int:
-        """Of which result of the call this is the gradient, by its sizes."""
+        """Return the number of the result that this is the gradient of, found by its sizes."""
         known = [row for row in self.given.values() if isinstance(row, list)]
         taken = [row[1] for row in known if row[0] == "grad"]
         value = self.node.value

@@ -203,7 +203,7 @@ def _register(described: _Described) -> None:
 
 
 def _define_in_python(described: _Described) -> None:
-    """As `torch.library.custom_op` does: autograd and versions of what is written come with it."""
+    """Define an operator with `torch.library.custom_op`: it adds autograd and version counters."""
     stand_in = _StandIn(described)
     definition = torch.library.custom_op(
         described.full_name,

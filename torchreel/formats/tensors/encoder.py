@@ -151,8 +151,8 @@ def _common(tensor: torch.Tensor) -> dict[str, Json]:
 def _is_leaf(tensor: torch.Tensor) -> bool:
     """Return True if autograd has no function for a tensor.
 
-    For a view whose base was written to, torch makes that function anew, which may fail where its
-    modes are off: then there is one, in any case.
+    If the base of a view was written to, torch makes the view's function anew. That may fail where
+    torch's modes are off, but the view has a function in any case.
     """
     try:
         return bool(vars(torch._C.TensorBase)["is_leaf"].__get__(tensor))  # past a property's

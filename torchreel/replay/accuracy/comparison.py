@@ -116,7 +116,7 @@ def arbitrary_values(expected: Sequence[object], evidence: Evidence) -> list[int
 def layout_differences(
     inputs: Sequence[Sequence[object]], expected: Sequence[object], got: Sequence[object]
 ) -> list[Difference]:
-    """Differences in strides, and in which inputs the outputs share memory with.
+    """Return differences in strides, and in which inputs the outputs share memory with.
 
     `inputs` are those of eager and those of the compiled code, after the call.
     """
@@ -133,10 +133,12 @@ def layout_differences(
 
 
 def identity_differences(expected: object, got: object) -> list[Difference]:
-    """Return the outputs that share memory with another, or are it, in one of two results only.
+    """Return the outputs that alias an earlier output in one result only.
 
-    That a result of eager is one object twice, and the compiled one two, nobody has to notice: the
-    reverse makes a later `resize_` or `requires_grad_` of one an event of the other.
+    Two outputs alias if they share memory or are one object. One difference is allowed: eager mode
+    returns one object twice, and the compiled code two objects that share memory. The reverse is
+    reported, because a later `resize_` or `requires_grad_` of one output would then change the
+    other.
     """
     one, other = (pytree.tree_leaves(result) for result in (expected, got))
     found = []
@@ -167,7 +169,7 @@ def _has_memory(value: object) -> TypeGuard[torch.Tensor]:
 
 
 def observable_strides(value: torch.Tensor) -> list[int] | None:
-    """Strides that a program could notice: of dimensions of one element, and of none, it can't."""
+    """Return the strides that a program can notice, without dimensions of one element or none."""
     if value.layout is not torch.strided or value.numel() == 0:
         return None
     return [step for size, step in zip(value.shape, value.stride(), strict=True) if size > 1]

@@ -125,9 +125,10 @@ def _spread(run: torch.Tensor, one: torch.Tensor, near: torch.Tensor) -> float:
 
 
 def _of_that_scale(one: torch.Tensor, other: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
-    """Return a mask of the elements that may excuse the wrong ones.
+    """Return a mask of the elements that are not much larger than the wrong ones.
 
-    Those that are hardly larger: the rounding of 1e6 says nothing about an error of a 1.
+    Only such elements can show that rounding explains an error: the rounding of 1e6 says nothing
+    about an error of a 1.
     """
     wide, difference = _wide(one).abs(), (_wide(one) - _wide(other)).abs()
     largest = torch.maximum(wide, difference)[wrong].nan_to_num(math.inf).max()

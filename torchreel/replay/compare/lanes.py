@@ -173,9 +173,10 @@ _GUARDS = "guards"
 
 
 def _is_of_dynamo(line: LogLine) -> bool:
-    """Return True for what Dynamo itself makes once the backend has returned: a cache has no part.
+    """Return True for an event that Dynamo makes after the backend, whether or not a cache was hit.
 
-    Guards of the ShapeEnv name the line that first needed them, which is another after a hit.
+    Guards of the ShapeEnv are not among them. They name the line that first needed them, which is
+    another line after a hit.
     """
     kind = line.event.kind
     own = kind == AmbientState.kind or kind.startswith(_OUTPUT)
@@ -193,16 +194,17 @@ class Lane:
     lines: list[LogLine] = field(default_factory=list)
     aside: Counter[str] = field(default_factory=Counter)
     cached: str = ""
-    """The cache that gave the code: what follows is not to be compared, but for Dynamo's own."""
+    """The cache that gave the code; events after the hit are compared only if Dynamo makes them."""
     hit: int = 0
-    """The number of lines before that."""
+    """The number of lines before the cache hit."""
     begins: dict[str, int] = field(default_factory=dict)
     """The first event of each stage, compared or not."""
 
     def beside(self, replayed: Lane) -> tuple[list[LogLine], list[LogLine]]:
-        """Return the lines of this lane, whose code a cache gave, and those of a replay's.
+        """Return the lines of this lane and of a replay's that can be compared after a cache hit.
 
-        After the hit both have the bytecode and the guards that are Dynamo's own.
+        These are the lines before the hit, and later ones that Dynamo makes itself: bytecode and
+        guards.
         """
         here = self.hit
         left, right = (

@@ -205,7 +205,7 @@ class Excuse:
     stages: tuple[str, ...] = ()
 
     def covers(self, event: EventLike) -> bool:
-        """Return True if it is about this event."""
+        """Return True if the excuse applies to this event."""
         here = not self.stages or event.stage in self.stages
         named = self.name in ("", event.name) or (
             self.name.endswith("*") and str(event.name).startswith(self.name[:-1])
@@ -356,7 +356,7 @@ def excuses(allow: frozenset[str] = frozenset()) -> tuple[Excuse, ...]:
 
 
 def without(data: Json, fields: tuple[str, ...]) -> Json:
-    """Data less some fields, by their paths."""
+    """Return data without some of its fields, which are given by their paths."""
     for path in fields:
         data = _without(data, path.split("."))
     return data

@@ -152,7 +152,10 @@ class EventSelection:
 
 
 def fact_of(event: EventLike) -> Fact:
-    """Return the fact that an event notes: kind, name, data; b'' as data if its kind may repeat."""
+    """Return kind, name and data of the fact that an event notes.
+
+    The data is b"" for kinds that may repeat.
+    """
     data = event.data if event.kind in ONCE else _expression(event)
     return event.kind, event.name, canonical_json(data) if event.kind in _FACTS else b""
 

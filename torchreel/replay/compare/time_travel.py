@@ -111,7 +111,7 @@ class Sought:
 
 
 def check(wanted: Until, entry: str) -> None:
-    """UsageError for an entry from which a replay cannot stop so."""
+    """Raise UsageError for an entry from which a replay cannot stop in this way."""
     if entry == "shapes" and wanted.event is not None and not wanted.interactive:
         return
     stages = ENTRIES.get(entry)

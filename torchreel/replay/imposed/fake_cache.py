@@ -243,7 +243,7 @@ def _prepared(guide: _Guide, earlier: Sequence[Mapping[Any, Any]]) -> Callable[[
 
 
 def _fill(asked: CacheLookup, sizes: Sizes | None, earlier: Sequence[Mapping[Any, Any]]) -> None:
-    """Put an entry into the cache, with the recorded sizes if possible."""
+    """Make the cache entry of an operator, with the recorded sizes if that is possible."""
     if asked.entry is None:
         asked.work_out()
     if sizes is None or asked.sizes(asked.entry) == sizes:

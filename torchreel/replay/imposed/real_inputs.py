@@ -51,10 +51,7 @@ def static(events: Sequence[Event]) -> list[bool]:
 
 
 def refusal(events: Sequence[Event]) -> str:
-    """Return the reason why a replay from the graph parts from a compile with this `conversion`.
-
-    '' where this is not why: the conversion comes before everything that is compared.
-    """
+    """Return the reason why a replay can't repeat a conversion of real inputs; '' if it can."""
     made = [event for event in events if event.kind == BackedSymbol.kind]
     if not made:
         return ""

@@ -199,7 +199,7 @@ def default_memory() -> int:
 def _wait(
     child: subprocess.Popen[bytes] | Child, timeout: float, memory: int
 ) -> Literal["", "time", "memory"]:
-    """Wait until the child has ended; the limit that it went beyond, if it did."""
+    """Wait until the child has ended; return the limit that it exceeded, if it did."""
     deadline = time.monotonic() + timeout
     try:
         while True:
@@ -237,7 +237,7 @@ def _read(path: str, program: ModuleType) -> Report | FrameReport | None:
 def _settled(
     request: Request | FrameRequest, given: Request | FrameRequest, pid: int, status: int
 ) -> int | None:
-    """Write down how the child ended; the id of its recording in the store that was named."""
+    """Write down how the child ended; return the id of its recording in the named store."""
     if given.store == request.store:
         return _settle(request, pid, status)
     if not is_file(given.store):
@@ -258,7 +258,7 @@ def _settled(
 
 
 def _settle(request: Request | FrameRequest, pid: int, status: int) -> int | None:
-    """Write down how the child ended; the id of its recording."""
+    """Write down how the child ended; return the id of its recording."""
     with Store.open(request.store, write=True) as store:
         mine = [
             row

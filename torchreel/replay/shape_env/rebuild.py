@@ -163,7 +163,7 @@ def _set(to: _Rebuilt, changes: Mapping[str, Json]) -> None:
 
 
 def _count_anew(to: _Rebuilt, symbol: sympy.Symbol) -> None:
-    """torch counts the guards on a symbol since it last got a source."""
+    """Count the guards on a symbol anew: torch counts them since the symbol last got a source."""
     to.env.symbol_guard_counter[symbol] = 0
 
 

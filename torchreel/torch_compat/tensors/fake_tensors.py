@@ -179,10 +179,10 @@ def _converted_with(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _kept_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the gradient that a tensor keeps.
+    """Return the gradient that a tensor keeps; None if it keeps none.
 
-    A view whose base was written to keeps none: torch makes its function of autograd anew to tell,
-    which may fail where its modes are off.
+    If the base of a view was written to, torch makes the view's autograd function anew to answer
+    this. That may fail where torch's modes are off; such a view keeps no gradient.
     """
     try:
         return tensor.grad if tensor.is_leaf or tensor.retains_grad else None

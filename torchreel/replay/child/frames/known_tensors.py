@@ -70,11 +70,11 @@ def put_back(
     replaced: Sequence[tuple[object, object]],
     before: frozenset[int],
 ) -> bool:
-    """Put tensors that an earlier compile made itself where the bundle has them by now.
+    """Replace tensors of a bundle by those that an earlier compile made in the same places.
 
-    As the state of an optimizer, which comes to be while its step is traced.  What a bundle has at
-    the same place of the same object is taken for the same tensor, if none of both had a token
-    `before`.  Returns whether there are any.
+    An example is the state of an optimizer: its first step makes it while it is traced. Two tensors
+    at one place of one object are taken for the same tensor, if neither had a token `before`.
+    Returns True if any was replaced.
     """
     named = {id(_kept[token].tensor) for token in before if token in _kept}
     old = {id(new): tensor for new, tensor in replaced if id(tensor) not in named}

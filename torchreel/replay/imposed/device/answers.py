@@ -196,7 +196,7 @@ def _cloned(storage: Any) -> Any:
 
 
 def _impose_interface(stack: ExitStack, known: Known) -> None:
-    """Dynamo's and Inductor's view of a device, which kept torch.cuda's functions at import."""
+    """Impose the device on Dynamo and Inductor, which took torch.cuda's functions at import."""
     from torch._dynamo import device_interface
 
     interface = device_interface.CudaInterface
@@ -217,7 +217,7 @@ def _impose_interface(stack: ExitStack, known: Known) -> None:
 
 
 def _check_triton(facts: Mapping[str, Json], left: list[str]) -> None:
-    """A GPU graph compiles to Triton: it takes Triton to write it, in the recorded version."""
+    """Check that Triton is here in the recorded version: it writes the code of a GPU graph."""
     recorded = facts.get("triton")
     try:
         here = importlib.metadata.version("triton")
@@ -251,7 +251,7 @@ def _impose_triton(stack: ExitStack, known: Known) -> None:
 
 
 def _without_loading(tuner: Any) -> None:
-    """Stands in for `CachingAutotuner._make_launchers`."""
+    """Stand in for `CachingAutotuner._make_launchers`."""
     tuner.launchers = list(tuner.compile_results)
 
 
