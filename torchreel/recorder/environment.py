@@ -85,7 +85,7 @@ def _rank_in_group() -> int | None:
 
 
 def facts() -> dict[str, str]:
-    """Versions and capabilities, and the variables of this process."""
+    """Return versions, capabilities and the environment variables of this process."""
     found = {
         "python": platform.python_version(),
         "platform": _platform(),

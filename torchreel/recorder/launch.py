@@ -99,10 +99,10 @@ def run_recorded(
 
 
 def settings_of(**given: object) -> tuple[Settings, str]:
-    """Return the settings of options and variables, and the reason why they can't be used, or ''.
+    """Return the settings of options and variables, and what is wrong with the variables, or ''.
 
-    The program runs also with a variable, which it may have from anywhere, that makes no sense.
-    Raises UsageError for an option that makes none: that was typed just now.
+    An invalid variable may come from anywhere, so the program runs all the same. Raises UsageError
+    for an invalid option: the user has just typed it.
     """
     typed = Settings.from_environment({}, given)
     try:
@@ -247,8 +247,8 @@ def _read(report: str) -> tuple[str, ...]:
 def is_shared(target: str) -> bool:
     """Return True if all processes of a program write into one store.
 
-    Not where its name has placeholders, and not where the file system has no locks; on one that
-    other machines see, the ranks of a job don't, but a program without ranks does.
+    They do not if the store's name has placeholders, or if its file system has no locks. Nor do the
+    ranks of a job if other machines see the file system.
     """
     named = control.filled_in(target, None) == target
     return named and ("://" in target or locks.has_locks(Path(target).absolute().parent))
@@ -303,10 +303,10 @@ def _run(start: Start, command: Sequence[str], variables: Mapping[str, str]) -> 
 class _Forwarding:
     """Passes the signals that this process gets on to the program, which decides their meaning.
 
-    From before the program starts, which gets those that came meanwhile.  What a terminal sends
-    (Ctrl-C), it sends to the program as well, which must not get it twice: the kernel says of a
-    signal whether it is one of those, to a thread that waits for it.  Within a program that has
-    other threads, or on a system without that call, it is only guessed.
+    It begins before the program starts; the program then gets the signals that came meanwhile. A
+    terminal sends Ctrl-C to both processes, and the program must not get it twice. The kernel tells
+    a thread that waits for a signal if a terminal sent it. Within a program that has other threads,
+    or on a system without that call, this is only guessed.
     """
 
     def __init__(self) -> None:
@@ -360,9 +360,10 @@ class _Forwarding:
 
 
 def _is_single_threaded() -> bool:
-    """Return True where no other thread could be given a signal that the main thread blocks.
+    """Return True if this process has one thread only.
 
-    That one could not have the main thread look at it, which waits for the program.
+    Another thread could be given a signal that the main thread blocks. It could not hand the signal
+    to the main thread, which waits for the program.
     """
     try:
         return len(os.listdir("/proc/self/task")) == 1
@@ -423,7 +424,7 @@ def _ending(recording: Recording, status: int) -> dict[str, object]:
 
 
 def _how(status: int) -> dict[str, object]:
-    """Exit status and signal; a shell reports the signal of its child as 128 + N."""
+    """Return exit status and signal; a shell reports the signal of its child as 128 + N."""
     number = -status if status < 0 else status - 128 if status > 128 else 0
     try:
         name = signal.Signals(number).name if number else None

@@ -335,7 +335,7 @@ class Recorder:
         self.event_log.mark_place(span)
 
     def _reopen(self, entry: CompileEntry) -> None:
-        """A compile goes on (its backward, its first run): should the process die, it was there."""
+        """Mark a compile that goes on (its backward, its first run): the process may die in it."""
         if entry.open_spans == 0 and entry.status == "ok":
             entry.status = "running"
             self.event_log.mark(entry)
@@ -535,8 +535,8 @@ class Recorder:
     def _add_checkpoint_graph(self, entry: CompileEntry, stage: str, doc: CheckpointDoc) -> Ref:
         """Return the row of a checkpoint's graph.
 
-        It is one row with an equal graph of the stage, unless graphs of this compile are not
-        wanted.
+        If graphs of this compile are recorded, the row may be that of an equal graph of the stage.
+        If not, the checkpoint's graph gets a row of its own.
         """
         if self.event_log.wants_graphs(entry):
             return self.add_graph(stage, doc.partition, doc.graph)

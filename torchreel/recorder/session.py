@@ -101,7 +101,7 @@ class Session:
             losses.add("switched off", "recorder", reason)
 
     def forked(self) -> None:
-        """In the child of a fork: a recording of its own, ended also where atexit does not run."""
+        """Begin a recording for the child of a fork, which also ends where atexit does not run."""
         self.recorder.after_fork()
         self.recorder.event_log.switch = self._switch
         if self._switch.thrown:

@@ -65,7 +65,7 @@ def import_trace(directory: str | Path, target: str | Path) -> list[Imported]:
 
 
 def _log_files(place: Path) -> list[Path]:
-    """Regular files only: a link or a pipe in a stranger's directory may lead anywhere."""
+    """Return the log files, without links and pipes, which may lead anywhere."""
     try:
         if place.is_file():
             return [place]

@@ -143,7 +143,10 @@ def _argument(place: int) -> Instruction:
 
 
 def _unless_stream() -> list[Instruction]:
-    """Datagrams could be sent to any socket that has a path."""
+    """Return the test for a new socket: a Unix socket, and no datagrams.
+
+    Datagrams could be sent to any socket that has a path.
+    """
     return [
         _argument(0), (_EQUAL, 1, 0, _UNIX), *_fail(errno.EPERM),
         _argument(1), (_AND, 0, 0, _KIND_OF_SOCKET), (_EQUAL, 0, 1, _DATAGRAM),

@@ -41,7 +41,7 @@ class Neutralised:
 
 
 def neutralised(case: Case, holds: Holds, most_runs: int) -> Neutralised:
-    """Return the case in which every value is neutral that may be, as far as `most_runs` go.
+    """Return the case with as many neutral values as the failure allows, in `most_runs` runs.
 
     `holds` runs a case and says if it is still the same failure. All edits are tried at once, then
     halves of those that were refused, down to each by itself.

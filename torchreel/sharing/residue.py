@@ -40,7 +40,7 @@ class Leaving:
     config: tuple[str, ...]
     message: str
     reveals: tuple[str, ...]
-    """Facts that somebody learns from that who knows models."""
+    """Facts that an expert on models can learn from these values."""
 
 
 def _saved(case: Case) -> Iterator[str]:

@@ -284,7 +284,7 @@ def _written(
 
 
 def _needed(findings: tuple[AuditFinding, ...], content: Content) -> tuple[str, ...]:
-    """Return the numbers that were found where a neutral one was tried, and did not do."""
+    """Return the numbers that the audit found and that a search for neutral values had to keep."""
     tried = numbers_in(content.case)
     found = [text for one in findings if one.kind == "number" for text in one.text.split(", ")]
     return tuple(dict.fromkeys(text for text in found if text in tried))

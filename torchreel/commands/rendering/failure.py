@@ -64,7 +64,7 @@ def _where(failure: Failure) -> str:
 
 
 def _chain(failure: Failure) -> list[tuple[str, str]]:
-    """Types and messages, the outermost first."""
+    """Return the types and messages of a failure's exceptions, the outermost first."""
     found = failure.chain if isinstance(failure.chain, Sequence) else []
     links = [
         (str(link.get("type")), str(link.get("message")))

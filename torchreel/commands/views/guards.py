@@ -82,7 +82,7 @@ def _print_guards(log: CompileEventLog, judged: Sequence[Judged]) -> None:
 
 
 def _print_verdicts(log: CompileEventLog, judged: Sequence[Judged]) -> None:
-    """Those that fail with the reason, then those that can't be judged, then those that pass."""
+    """Print the guards that fail, with the reason, then those that can't be judged, then others."""
     found = ", ".join(f"{number} {verdict}" for verdict, number in counts(judged).items())
     streams.result(f"{log.address}: {count(len(judged), 'guard')}: {found}", style="bold")
     made = streams.table("verdict", "type", "check", "why", "user's line", "event")

@@ -64,7 +64,7 @@ def replay_one(
 
 
 def refuse_repeats(repeat: int) -> None:
-    """UsageError for what makes no sense together."""
+    """Raise UsageError for options that make no sense together."""
     if repeat != 1:
         raise UsageError("Use --repeat with one compile, or --all, not both.")
 

@@ -34,7 +34,7 @@ def report_export(found: Sequence[ExportedTrace], directory: Path) -> None:
 
 
 def _wanted_by_tlparse(found: Sequence[ExportedTrace], directory: Path) -> list[str]:
-    """It takes one file, or a directory whose files have ranks."""
+    """Return the arguments for tlparse: one file, or the directory and an option for its files."""
     if len(found) == 1:
         return [visible(found[0].file)]
     ranked = all("_rank_" in item.file.name for item in found)

@@ -153,7 +153,7 @@ def _print_story(story: Story, whole_stacks: bool) -> None:
 
 
 def _group(step: Step) -> tuple[object, ...]:
-    """Steps that one call of a ShapeEnv made for one line belong together."""
+    """Return a key that is equal for steps that one call of a ShapeEnv made for one line."""
     return step.line, step.code, step.library, step.cause.seq if step.cause else None
 
 

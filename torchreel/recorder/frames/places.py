@@ -38,11 +38,12 @@ def is_known_anywhere(function: Any) -> bool:
 
 
 def of_function(function: FunctionType) -> tuple[str, tuple[str, ...], int] | None:
-    """Return the place of a function beneath the member that has its name; None where it has none.
+    """Return the place of a function in its module; None if it has none there.
 
-    The place is the module, the names that lead to the member, and how many functions are beneath
-    the function.  What has the name of `autograd.Function.apply` is bound to the class; a function
-    under decorators is their `__wrapped__`.  Dynamo knows such functions by their identity.
+    The place is the module, the names that lead to a member, and the number of functions beneath
+    the function. The member may be a decorator's function, which has this one as its `__wrapped__`.
+    It may also be bound, as `autograd.Function.apply` is bound to its class. Dynamo knows such
+    functions by their identity.
     """
     from torchreel.formats.frames.parts import beneath
 
@@ -73,7 +74,7 @@ def _is_by_value(module: str) -> bool:
 def of_singleton(obj: object) -> tuple[str, str] | None:
     """Return the module and the name of a global of torch or Python; None for any other object.
 
-    Code tells them from others by their identity: `torch._dynamo.comptime.comptime`,
+    Code compares such objects by their identity: `torch._dynamo.comptime.comptime`,
     `dataclasses.MISSING`.
     """
     home = type(obj).__module__
@@ -86,9 +87,9 @@ def of_singleton(obj: object) -> tuple[str, str] | None:
 
 
 def is_mark(obj: object, reduced: object) -> bool:
-    """Return True for an object without any state, as libraries take for "not given".
+    """Return True for an object without state, such as libraries use for "not given".
 
-    All that it is good for is its identity.
+    Only its identity matters.
     """
     if type(reduced) is not tuple or any(part is not None for part in reduced[2:]):
         return False
@@ -100,8 +101,8 @@ def is_mark(obj: object, reduced: object) -> bool:
 def of_binding(obj: Any) -> tuple[str, str] | None:
     """Return the place of a class that C++ defines for Python, or of a member of such an enum.
 
-    None for one that its own name leads to, and for all others.  `SDPBackend` of torch.nn.attention
-    calls itself `_SDPBackend`; Dynamo knows its members by their identity.
+    None for any other object. The class may have another name in its module: `SDPBackend` of
+    torch.nn.attention calls itself `_SDPBackend`. Dynamo knows its members by their identity.
     """
     cls: Any = obj if issubclass(type(obj), type) else type(obj)
     if type(cls).__name__ != _OF_PYBIND or (cls is not obj and _MEMBERS not in vars(cls)):
@@ -121,14 +122,15 @@ def of_binding(obj: Any) -> tuple[str, str] | None:
 
 
 _OF_PYBIND, _MEMBERS = "pybind11_type", "__members__"
-"""The metaclass of such a class, and what one has that is an enum."""
+"""The metaclass of such a class, and the attribute that only an enum has."""
 
 
 def in_modules(obj: object, modules: Iterable[str]) -> tuple[str, str] | None:
-    """Return the module and the name of a global that an object is; None for any other.
+    """Return the module and the name of a global that is this very object; None if there is none.
 
-    A lock, a `threading.local`, a `ContextVar`: it can't be pickled, and the module has it.  The
-    search covers these modules, and members of the objects of classes that they define.
+    It is for objects that can't be pickled, but that a module has: a lock, a `threading.local`, a
+    `ContextVar`. The search covers these modules, and the members of objects whose classes they
+    define.
     """
     for module in sorted({*modules} - {"__main__", ""}):
         for name, value in list(vars(sys.modules.get(module, sys)).items()):
@@ -165,8 +167,8 @@ def _members_defined_in(value: object, module: str) -> list[tuple[str, object]]:
 def check_name(obj: object, name: str) -> None:
     """Raise PicklingError unless the object is what its module has under its own name.
 
-    pickle finds that out too late: a hook of Python's that something took the place of would take
-    with it all that leads to it.
+    pickle finds this out too late. If something has replaced a hook of Python's, for example,
+    everything that leads to the hook would be left out with it.
     """
     module = getattr(obj, "__module__", None)
     if type(module) is not str:
@@ -179,16 +181,16 @@ def check_name(obj: object, name: str) -> None:
 
 
 def own_name(obj: object) -> str | None:
-    """Return the name under which its module has an object that knows its own name; else None.
+    """Return the name of an object that knows its own name and is found under it; else None.
 
-    A Triton kernel stands in the place of its function, and holds locks.
+    A Triton kernel is such an object: it stands in the place of its function, and holds locks.
     """
     place = own_place(obj)
     return None if place is None else place[1]
 
 
 def own_place(obj: object) -> tuple[str, str] | None:
-    """Return the same with the module."""
+    """Return the module and the name of such an object (see `own_name`); else None."""
     try:
         own = object.__getattribute__(obj, "__dict__")
     except AttributeError:

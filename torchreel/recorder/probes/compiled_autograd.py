@@ -95,7 +95,7 @@ def _paired(values: Any, origins: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _closed(recorder: Recorder, key: int, entry: CompileEntry) -> Callable[[], None]:
-    """Ends the span of a capture; one that nothing completed has failed."""
+    """Return a function that ends a capture, as a failed one if nothing has completed it."""
 
     def close() -> None:
         with fail_open(str(END)):

@@ -223,7 +223,7 @@ def _subject(args: tuple[Any, ...]) -> Any:
 
 
 def _memo(tensor: Any, memo: str) -> _Memo:
-    """(expression, version, epoch) of a memo, read past the property that voids it."""
+    """Return (expression, version, epoch) of a memo, read past the property that voids it."""
     describe = _describe()
     name = f"_{memo}_memo"
     value = getattr(tensor, name, None)

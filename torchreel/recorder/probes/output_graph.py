@@ -233,7 +233,7 @@ def _installed(
 def note_rewritten(
     recorder: Recorder, entry: CompileEntry, original: CodeType, result: tuple[CodeType, Any]
 ) -> None:
-    """The bytecode of a frame and that which takes its place, with the modules that it imports."""
+    """Note the bytecode of a frame and its replacement, with the modules that it imports."""
     generated, tracer_output = result
     for alias, module in tracer_output.output_graph.import_sources.items():
         recorder.note(InstalledGlobal(module, True), alias, entry=entry)

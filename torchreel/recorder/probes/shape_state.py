@@ -148,7 +148,7 @@ class Shadow:
     # -- looking --------------------------------------------------------------------------------
 
     def moved(self, env: Any) -> bool:
-        """Return True if any count is another one than when the state was last noted."""
+        """Return True if a count has changed since the state was last noted."""
         return self._print != (*map(len, self._sized(env)), *self._plain(env))
 
     def look(self, recorder: Recorder, env: Any, reason: str = "") -> None:

@@ -153,7 +153,7 @@ class TraceHandler(logging.Handler):
             self._logger.handlers = [one for one in self._logger.handlers if one is not self]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Called by torch, in the thread that compiles."""
+        """Note a record of torch's trace; called by torch, in the thread that compiles."""
         recorder = attach.active()
         if recorder is None or recorder.busy:
             return

@@ -30,7 +30,7 @@ def looks_like_one(data: bytes) -> bool:
 
 
 def is_document(data: bytes) -> bool:
-    """Return True if they are."""
+    """Return True if these bytes are a JSON object or array."""
     if not looks_like_one(data):
         return False
     try:

@@ -110,14 +110,17 @@ def _word_before(text: bytes, at: int) -> bytes:
 
 
 def _opens(word: bytes, quote: bytes) -> bool:
-    """Return True if a quote opens a string right behind a word."""
+    """Return True if a quote that stands right behind this word opens a string."""
     if _PREFIX.fullmatch(word) or _KEYWORD.fullmatch(word):
         return True
     return quote != b"'" and not word[-1:].isdigit()
 
 
 def _beyond_apostrophes(text: bytes, end: int) -> int:
-    """Return the end of a string whose quote at `end` may be an apostrophe in it."""
+    """Return the end of a string, past quotes that are apostrophes: a letter follows them.
+
+    If no other quote follows on the line, the first one ends the string.
+    """
     first = end
     while text.startswith(b"'", end):
         if _LETTER.match(text, end + 1) is None:
@@ -127,9 +130,9 @@ def _beyond_apostrophes(text: bytes, end: int) -> int:
 
 
 def _beyond_doubled(text: bytes, inner: int, end: int, quote: bytes) -> int:
-    """Return the end of a string whose text was escaped once more: `{"a": "x\\\\"y"}` by `repr`.
+    r"""Return the end of a string whose text was escaped twice, as `repr` makes `{"a": "x\\"y"}`.
 
-    A quote that ends one stands behind no backslash there, or before no letter.
+    A quote ends the string if no backslash stands before it, or no letter behind it.
     """
     first = end
     while end > inner and text[end - 1 : end] == b"\\" and text.startswith(quote, end):

@@ -275,7 +275,7 @@ class Redactor:
                 self._forget_texts()
 
     def _may_begin(self, data: bytes, at: int, word: bytes) -> bool:
-        """Return True if a look at the bytes of a document does not rule out a secret at a word."""
+        """Return False if the bytes behind a word of a document show that no secret is there."""
         if word in names.ALL:
             return _NO_VALUE.match(data, at + len(word)) is None
         if word == _TENSOR:
@@ -325,9 +325,10 @@ class Redactor:
         return _without(text, self._found(text, self._words.places(text)))
 
     def _found(self, text: bytes, places: Sequence[tuple[int, bytes]]) -> set[tuple[int, int]]:
-        """Return the spans of secrets in a text, and learn those that have a name.
+        """Return the spans of secrets in a text, and learn the secrets that have a name.
 
-        What is known is not taken out before: without a part, the rest has another form.
+        Every rule gets the whole text. If known secrets were taken out before, a longer secret that
+        contains one would lose its form.
         """
         named = {
             (start, end)
@@ -398,12 +399,12 @@ def _values(text: bytes, places: Iterable[tuple[int, bytes]]) -> Iterable[tuple[
 
 
 def _random(text: bytes) -> Iterable[tuple[int, int]]:
-    """Strings that look like a key."""
+    """Return the spans of the strings that look like a key."""
     return (match.span(1) for match in _MIXED.finditer(text) if _is_random(text, match))
 
 
 def _is_random(text: bytes, match: re.Match[bytes]) -> bool:
-    """Return True if this has letters of both sorts and digits, well mixed; or is in hex."""
+    """Return True if a text looks like a key: both cases and digits, well mixed, or hex."""
     found = match[1]
     if _DIGIT.search(found) is None:
         return False
@@ -414,7 +415,7 @@ def _is_random(text: bytes, match: re.Match[bytes]) -> bool:
 
 
 def _is_mixed(text: bytes) -> bool:
-    """Letters and digits in turns, or, of a long one, few characters twice."""
+    """Return True if letters and digits alternate or, in a long text, few characters repeat."""
     if len(_compiled(_TURNS).findall(text)) >= 4:
         return True
     return len(text) >= _LONG and _entropy(text) >= _MUCH_ENTROPY
@@ -461,5 +462,5 @@ def _place_of(value: str) -> Where:
 
 
 def _is_text(data: bytes) -> bool:
-    """Return True if these are not, say, a pickle."""
+    """Return True if these bytes are a text, and not a pickle for example."""
     return b"\x00" not in data[:4096] and data[:1] != b"\x80"

@@ -162,7 +162,10 @@ class _Sizes:
         self._part: tuple[int, int, bool] = (0, 0, False)
 
     def has(self, literal: Literal) -> bool:
-        """Return True if this number (behind the one before) is one of them."""
+        """Return True if a number is a size, a position or the compiler's own.
+
+        To be called for the numbers of a text in their order.
+        """
         while self._at < len(self._spans) and self._spans[self._at][1] <= literal.start:
             self._at += 1
         if self._at < len(self._spans) and self._spans[self._at][0] <= literal.start:

@@ -66,7 +66,7 @@ class RedactingWriter:
             forget(digests)
 
     def learn_from(self, file: str) -> None:
-        """The source in that file may name secrets: they reach the disk no more from now on."""
+        """Learn the secrets that the source in a file names: they reach the disk no more."""
         self._redactor.learn_from(file)
 
     def without_secrets(self, text: str) -> str:
@@ -102,9 +102,9 @@ class RedactingWriter:
 
 
 def _of_the_machine(columns: Mapping[str, object]) -> dict[str, object]:
-    """For the level `all`: the command line, the directory, and variables of the environment.
+    """Redact, for the level `all`, the command line, the directory and environment variables.
 
-    Of columns in which no secret is left.
+    The columns hold no secret any more.
     """
     from torchreel.recorder.redaction import strict
 

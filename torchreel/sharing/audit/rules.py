@@ -175,7 +175,7 @@ def _is_known(part: str) -> bool:
 
 
 def _is_of_torch(text: str) -> bool:
-    """Return True for a message whose every word torch has in its texts, or that is a pseudonym."""
+    """Return True if each word of a message is in torch's own texts, or is a pseudonym."""
     return not unknown_words(text)
 
 
@@ -239,7 +239,7 @@ def _is_equation(text: str) -> bool:
 
 
 def float_of(text: str) -> float:
-    """Return the number that a text in hex is; some other, that is not plain, for what is none."""
+    """Return the float that a text in hex stands for; for any other text, a float that stays."""
     try:
         return float.fromhex(text)
     except (ValueError, OverflowError):

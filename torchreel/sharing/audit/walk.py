@@ -73,7 +73,10 @@ def leaves(store: Store) -> Iterator[Leaf]:
 
 
 def _deleted(connection: Connection) -> Iterator[Leaf]:
-    """Yield what is in packs between their blobs: a pack stays while one of its blobs does."""
+    """Yield the values of deleted blobs.
+
+    Their bytes stay in a pack as long as another blob of the pack does.
+    """
     parts: dict[int, list[tuple[int, Part]]] = {}
     rows = connection.execute(
         text("SELECT coalesce(first, id), id, size, data, dictionary FROM packs ORDER BY id")
@@ -99,7 +102,7 @@ def _deleted(connection: Connection) -> Iterator[Leaf]:
 
 
 def _definitions(connection: Connection) -> Iterator[Leaf]:
-    """Yield what no store of ours has: views, triggers, and words or comments in a definition."""
+    """Yield schema entries that torchreel never writes: views, triggers, words, comments."""
     if connection.dialect.name != "sqlite":
         return
     for kind, name, sql in connection.execute(text("SELECT type, name, sql FROM sqlite_master")):
@@ -180,7 +183,7 @@ def _uses(connection: Connection, tables: list[str]) -> dict[str, str]:
 def of_bytes(place: tuple[str, ...], data: bytes) -> Iterator[Leaf]:
     """Yield the values in a blob: a JSON document, a pickle, a text, or its printable parts.
 
-    Of bytes that are nothing of that, their number: so nothing counts as looked at that was not.
+    A blob of no known form also yields a value that says so, so that the audit reports it.
     """
     try:
         yield from of_json(place, parse_json(data))

@@ -222,9 +222,10 @@ def _spans_of(pattern: bytes, text: bytes, start: int) -> Iterator[tuple[int, in
 def _unless_name(
     text: bytes, at: int, signed: re.Match[bytes], found: Iterable[tuple[int, int]]
 ) -> Iterable[tuple[int, int]]:
-    """Return those values that are not names of a graph, which FX writes in these ways:
+    """Leave out the values that are names of a graph's inputs and nodes.
 
-    `l_token_0_ = L_token_0_` for an input, and `l_token_0_ = linear_1 = None` for a deletion.
+    FX writes `l_token_0_ = L_token_0_` for an input, and `l_token_0_ = linear_1 = None` for a
+    deletion.
     """
     deleted = _compiled(_DELETED)
     found = [span for span in found if deleted.match(text, span[0]) is None]
@@ -238,7 +239,7 @@ def _unless_name(
 
 
 def _next(text: bytes, at: int, word: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the second of two strings in a row if the first is, or may be, the name of a secret."""
+    """Yield the second of two adjacent strings, if the first may be the name of a secret."""
     following = _compiled(_NEXT).match(text, at + len(word))
     before = _compiled(_QUOTED_NAME).search(text, max(0, at - 48), at)
     literal = literal_at(text, following.end()) if following is not None else None

@@ -73,7 +73,7 @@ class KnownValues:
     def clear(self, words: Iterable[str]) -> bool:
         """Take these out no more, but for lasting ones: the compiler needs them.
 
-        Returns whether one was known.
+        Returns True if one was known.
         """
         if len(self._cleared) < _MOST_CLEARED:
             self._cleared.update(words)
@@ -94,7 +94,7 @@ class KnownValues:
 
         Of values that are not `lasting`, the oldest is forgotten when there are too many.
 
-        Returns whether it is new.
+        Returns True if it is new.
         """
         if not _SHORTEST <= len(value) <= _LONGEST or _MARK in value or _MADE.match(value):
             return False
@@ -247,5 +247,5 @@ _IN_HTML = str.maketrans({
 
 
 def _in_json(text: str) -> set[str]:
-    """Our JSON has any character as it is, torch's own only those of ASCII."""
+    """Return a text as it is in JSON: escaped to ASCII, as torch writes it, and not, as we do."""
     return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
