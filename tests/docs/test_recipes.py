@@ -17,6 +17,9 @@ from tests.docs.pages import ROOT
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 RECIPES = dict(re.findall(r"^## (Add [^\n]*)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 BLOCK = re.compile(r'^ *```(\w+)(?: title="([^\n]*)")?\n(.*?)^ *```$', re.MULTILINE | re.DOTALL)
+COPIED = (
+    "torchreel", "tests", "docs", ".gitignore", "mkdocs.yml", "pyproject.toml", "CHANGELOG.md",
+)  # fmt: skip
 LINT = (
     "ruff check .",
     "ruff format --check .",
@@ -24,7 +27,7 @@ LINT = (
     "lint-imports",
     "python -m pytest -q tests/docs/test_words.py tests/docs/test_events.py",
 )
-CHANGE = re.compile(r"([^\s,]+)(?:, (before|instead of|at its end)(?:: (.*))?)?")
+CHANGE = re.compile(r"([^\s,]+)(?:, (before|instead of|below the first|at its end)(?:: (.*))?)?")
 
 
 def _carry_out(recipe: str, folder: Path) -> None:
@@ -49,6 +52,10 @@ def _change(folder: Path, how: str, code: str) -> None:
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if place else []
     if anchor is None:
         lines.append(f"\n{code}" if place else code)
+    elif place == "below the first":
+        at = next(number for number, line in enumerate(lines) if line.startswith(anchor)) + 1
+        at += lines[at] == "\n"  # behind the heading of a list
+        lines.insert(at, code)
     else:
         (at,) = (number for number, line in enumerate(lines) if line.lstrip().startswith(anchor))
         lines[at : at + (place == "instead of")] = [code]
@@ -74,7 +81,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_works_as_it_is_written(name: str, tmp_path: Path, cache: Path) -> None:
-    for part in ("torchreel", "tests", "docs", ".gitignore", "mkdocs.yml", "pyproject.toml"):
+    for part in COPIED:
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
         copy(ROOT / part, tmp_path / part)
     _run("git init -q", tmp_path)  # what git ignores is not linted
@@ -85,3 +92,17 @@ def test_a_recipe_works_as_it_is_written(name: str, tmp_path: Path, cache: Path)
 
 def test_there_are_six_recipes() -> None:
     assert len(RECIPES) == 6
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_runs_a_test_and_ends_with_a_line_in_the_changelog(name: str) -> None:
+    titles = [title for _, title, _ in BLOCK.findall(RECIPES[name])]
+    assert titles[-1] == "CHANGELOG.md, below the first: ### Added"
+    assert "$ python -m pytest -q tests/" in RECIPES[name]
+
+
+def test_a_line_goes_below_the_first_of_several_headings(tmp_path: Path) -> None:
+    page = tmp_path / "CHANGELOG.md"
+    page.write_text("## [Unreleased]\n\n### Added\n\n- old\n\n## [0.2.0]\n\n### Added\n\n- older\n")
+    _change(tmp_path, "CHANGELOG.md, below the first: ### Added", "- new\n")
+    assert page.read_text().startswith("## [Unreleased]\n\n### Added\n\n- new\n- old\n\n")
