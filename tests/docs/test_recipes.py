@@ -90,8 +90,8 @@ def test_a_recipe_works_as_it_is_written(name: str, tmp_path: Path, cache: Path)
         _run(line.format(cache=cache), tmp_path)
 
 
-def test_there_are_six_recipes() -> None:
-    assert len(RECIPES) == 6
+def test_there_are_seven_recipes() -> None:
+    assert len(RECIPES) == 7
 
 
 @pytest.mark.parametrize("name", RECIPES)
