@@ -17,7 +17,7 @@ from re import _constants as codes
 from re import _parser as parser
 from typing import Any, NamedTuple
 
-TARGET = Path(__file__).parent.parent / "torchreel/recorder/redaction/known/form_table.py"
+TARGET = Path(__file__).parent.parent / "torchreel/recorder/redaction/known/gitleaks_table.py"
 _LEAST_PREFIX = 4
 """Characters: what begins with fewer has to have its whole length."""
 _ENOUGH = 16

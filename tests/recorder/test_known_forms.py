@@ -6,7 +6,7 @@ import pytest
 
 from tools.known_forms import forms, table
 from torchreel.recorder.redaction import Redactor, Rules
-from torchreel.recorder.redaction.known.form_table import TABLE
+from torchreel.recorder.redaction.known.gitleaks_table import TABLE
 from torchreel.recorder.redaction.known.tokens import _OWN
 
 SIXTEEN, FORTY = "aB3dE5fG7hI9jK1l", "aB3dE5fG7h" * 4

@@ -1,8 +1,8 @@
 """Secrets that say what they are: tokens with a known beginning, keys in armour, passwords of URLs.
 
 Lives here: looking for them around the words that they begin with.  Most come from a table that is
-generated from the rules of gitleaks (`form_table`); here stands what that does not know.  Called by
-`redactor`, with the places that its one search for all words has found.
+generated from the rules of gitleaks (`gitleaks_table`); here stands what that does not know.
+Called by `redactor`, with the places that its one search for all words has found.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from torchreel.recorder.redaction.known.form_table import TABLE
+from torchreel.recorder.redaction.known.gitleaks_table import TABLE
 
 _compiled = cache(re.compile)
 """A pattern is compiled where its beginning is found: the start of every program would pay."""
