@@ -45,7 +45,7 @@ from torchreel.store.reading.connections import Guarded, bytes_of
 from torchreel.store.reading.rows import checked
 from torchreel.store.revision import REVISION
 from torchreel.store.schema import COMPUTED
-from torchreel.store.servers import connections, tables
+from torchreel.store.servers import connections, table_check
 from torchreel.store.writer import Writer
 
 WRITING, APPENDING, DELETING = ("INSERT", "UPDATE"), ("INSERT",), ("DELETE",)
@@ -253,7 +253,7 @@ class Store:
     def _require_columns(self) -> None:
         with self.connect() as connection:
             if self.is_on_server:
-                tables.require_tables(connection, self.target)
+                table_check.require_tables(connection, self.target)
             else:
                 file_schema.require_columns(connection, self.target)
 
@@ -343,7 +343,7 @@ def _open_server(url: str, rights: Sequence[str], create: bool) -> Store:
             store._prepare(revision, create=create)
         store._require_columns()
         with store.connect() as connection:
-            tables.require_rights(connection, target, rights)
+            table_check.require_rights(connection, target, rights)
     return store
 
 

@@ -1,7 +1,7 @@
 """Connections to a server: what URL may be opened, and how.
 
 Lives here: the driver, its settings, what a transaction is.  Not here: the errors of the server
-(`torchreel.store.servers.driver_errors`), the tables (`torchreel.store.servers.tables`).
+(`torchreel.store.servers.driver_errors`), the tables (`torchreel.store.servers.table_check`).
 """
 
 from __future__ import annotations
