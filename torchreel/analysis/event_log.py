@@ -6,7 +6,7 @@ mean (the modules beside this one).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TypeVar, cast
 
@@ -191,17 +191,11 @@ def compiles_of(store: Store, address: Address) -> list[Compile]:
     recording.
     """
     if address.compile is None and address.event is None:
-        return [row for found in _recordings(store, address) for row in _compiles(store, found)]
+        return [row for found in queries.covered(store, address) for row in _compiles(store, found)]
     row = compile_of(store, address)
     if address.attempt is not None or address.event is not None:
         return [row]
     return _attempts(queries.compiles(store, row.recording_id), row)
-
-
-def _recordings(store: Store, address: Address) -> Iterable[Recording]:
-    if address.recording is not None:
-        return [queries.recording(store, address.recording)]
-    return [found for found in queries.recordings(store) if found.kind != "replay"]
 
 
 def _compiles(store: Store, recording: Recording) -> list[Compile]:

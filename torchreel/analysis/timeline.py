@@ -89,7 +89,8 @@ def timeline(store: Store, address: Address) -> Timeline:
     """
     queries.require(store, address)
     processes = [
-        (recording, _rows(store, recording, address)) for recording in _recordings(store, address)
+        (recording, _rows(store, recording, address))
+        for recording in queries.covered(store, address)
     ]
     slices = [found for _, rows in processes for row in rows for found in row.slices]
     epoch = min((found.start for found in slices), default=0)
@@ -105,14 +106,10 @@ def timeline(store: Store, address: Address) -> Timeline:
     return Timeline(tuple(events), len(slices), visible(store.target), epoch)
 
 
-def _recordings(store: Store, address: Address) -> list[Recording]:
-    if address.recording is not None:
-        return [queries.recording(store, address.recording)]
-    return [row for row in queries.recordings(store) if row.kind != "replay"]
-
-
 def _meant(store: Store, recording: Recording, address: Address) -> set[int]:
-    return {row.id for row in queries.compiles(store, recording.id) if _is_meant(row, address)}
+    return {
+        row.id for row in queries.compiles(store, recording.id) if queries.is_covered(row, address)
+    }
 
 
 def _process(recording: Recording, rows: Sequence[_Row], epoch: int) -> Iterator[Json]:
@@ -134,7 +131,9 @@ def _rows(store: Store, recording: Recording, address: Address) -> list[_Row]:
     for event in queries.events(store, recording, _MARKS):
         marks.setdefault(event.compile_id, []).append(event)
     rows: list[_Row] = []
-    compiles = [row for row in queries.compiles(store, recording.id) if _is_meant(row, address)]
+    compiles = [
+        row for row in queries.compiles(store, recording.id) if queries.is_covered(row, address)
+    ]
     spans = {row.id: list(_slices(store, recording, row)) for row in compiles}
     for compile in sorted(compiles, key=lambda row: _order(spans[row.id])):
         slices = spans[compile.id]
@@ -148,13 +147,6 @@ def _rows(store: Store, recording: Recording, address: Address) -> list[_Row]:
         row.marks += [_failed(each) for each in failures.get(compile.id, ())]
         row.marks += [_marked(each) for each in marks.get(compile.id, ())]
     return rows
-
-
-def _is_meant(row: Compile, address: Address) -> bool:
-    named = address.compile is None or (row.generation, row.compile_id) == (
-        address.generation, address.compile,
-    )  # fmt: skip
-    return named and (address.attempt is None or row.attempt == address.attempt)
 
 
 def _order(slices: Sequence[TimelineSlice]) -> tuple[int, int]:

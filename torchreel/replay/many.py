@@ -82,8 +82,9 @@ def _compiles(store: Store, recording_id: int | None) -> list[Compile]:
     """
     if recording_id is not None:
         return queries.compiles(store, recording_id)
-    programs = [row for row in queries.recordings(store) if row.kind != "replay"]
-    return [compile for row in programs for compile in queries.compiles(store, row.id)]
+    return [
+        compile for row in queries.programs(store) for compile in queries.compiles(store, row.id)
+    ]
 
 
 def worst(verdicts: list[Verdict]) -> int:

@@ -61,7 +61,7 @@ def list_compiles(store: Store, address: Address, next_of: NextOf) -> Listing:
     """
     found = [facts_of(store, row) for row in _recordings(store, address)]
     for facts in found:
-        facts.keep([row for row in facts.compiles if _is_meant(row, address)])
+        facts.keep([row for row in facts.compiles if queries.is_covered(row, address)])
     compiles = [row for facts in found for row in facts.compiles]
     if not compiles and address.compile is not None:
         see = command("torchreel", "ls", store.target)
@@ -83,12 +83,6 @@ def _recordings(store: Store, address: Address) -> list[Recording]:
     if address.recording is None:
         return queries.recordings(store)
     return [queries.recording(store, address.recording)]
-
-
-def _is_meant(row: Compile, address: Address) -> bool:
-    name = (address.generation, address.compile)
-    named = address.compile is None or (row.generation, row.compile_id) == name
-    return named and (address.attempt is None or row.attempt == address.attempt)
 
 
 def _rows(store: Store, facts: RecordingFacts, stacks: StackTable) -> Iterator[CompileRow]:

@@ -122,18 +122,12 @@ def select(store: Store, address: Address) -> Selected:
         compile = queries.compile_at(store, address)
         recording = queries.recording(store, compile.recording_id)
         return Selected(store, ((recording, (compile,)),), True)
-    rows = _recordings(store, address)
+    rows = queries.covered(store, address)
     found = [(row, tuple(queries.compiles(store, row.id))) for row in rows]
     kept = tuple((row, compiles) for row, compiles in found if compiles)
     if not kept:
         raise UsageError(f"{address} has no compile in it, so there is nothing to compare.")
     return Selected(store, kept, False)
-
-
-def _recordings(store: Store, address: Address) -> list[Recording]:
-    if address.recording is not None:
-        return [queries.recording(store, address.recording)]
-    return [row for row in queries.recordings(store) if row.kind != "replay"]
 
 
 def counterpart(compile: Compile, other: Selected, address: Address) -> Selected:

@@ -101,15 +101,9 @@ def compile_rows(
     store: Store, found: RecordingPage, recording: Recording, address: Address
 ) -> list[Row]:
     """Return one row per compile, and one for a recording without any."""
-    compiles = [row for row in found.compiles[recording.id] if _is_meant(row, address)]
+    compiles = [row for row in found.compiles[recording.id] if queries.is_covered(row, address)]
     rows = [_row(store, found, recording, row) for row in compiles]
     return rows or [_row(store, found, recording, None)]
-
-
-def _is_meant(row: Compile, address: Address) -> bool:
-    name = (address.generation, address.compile)
-    named = address.compile is None or (row.generation, row.compile_id) == name
-    return named and (address.attempt is None or row.attempt == address.attempt)
 
 
 def _row(store: Store, found: RecordingPage, recording: Recording, row: Compile | None) -> Row:

@@ -100,7 +100,7 @@ def _recording(store: Store, wanted: int | None) -> Recording:
     """Return the recording that was named, or the last one of a program."""
     if wanted is not None:
         return queries.recording(store, wanted)
-    found = [row for row in queries.recordings(store) if row.kind != "replay"]
+    found = queries.programs(store)
     if not found:
         raise UsageError(f"{store.target} has no recording: nothing was recorded into it.")
     return found[-1]

@@ -221,7 +221,6 @@ def _owners(store: Store, only: Compile | None) -> Sequence[Compile]:
         return [only]
     return [
         owner
-        for recording in queries.recordings(store)
-        if recording.kind != "replay"
+        for recording in queries.programs(store)
         for owner in queries.compiles(store, recording.id)
     ]

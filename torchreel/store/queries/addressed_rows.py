@@ -19,10 +19,11 @@ from torchreel.store.queries.compile_rows import (
 from torchreel.store.queries.event_rows import known_columns, paged_events
 from torchreel.store.queries.failure_rows import failures_by_compile
 from torchreel.store.queries.reading import fetch
-from torchreel.store.queries.recording_rows import recording, recordings_of
+from torchreel.store.queries.recording_rows import programs, recording, recordings_of
 from torchreel.store.records import (
     Compile,
     Event,
+    Recording,
 )
 
 
@@ -60,6 +61,20 @@ def require(store: Store, address: Address) -> None:
         event_at(store, address)
     elif address.recording is not None:
         recording(store, address.recording)
+
+
+def covered(store: Store, address: Address) -> list[Recording]:
+    """Return the recording that an address names; where it names none, all but replays."""
+    if address.recording is not None:
+        return [recording(store, address.recording)]
+    return programs(store)
+
+
+def is_covered(compile: Compile, address: Address) -> bool:
+    """Return True if a compile of a covered recording is one that the address covers."""
+    name = (address.generation, address.compile)
+    named = address.compile is None or (compile.generation, compile.compile_id) == name
+    return named and (address.attempt is None or compile.attempt == address.attempt)
 
 
 def event_at(store: Store, address: Address) -> Event:

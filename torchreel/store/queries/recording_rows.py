@@ -27,6 +27,11 @@ def recordings(store: Store) -> list[Recording]:
     return _as_they_ended(store, rows)
 
 
+def programs(store: Store) -> list[Recording]:
+    """Return every recording but those of replays, oldest first."""
+    return [row for row in recordings(store) if row.kind != "replay"]
+
+
 def newest(
     store: Store, limit: int, before: int | None = None, *, replays: bool = False
 ) -> list[Recording]:

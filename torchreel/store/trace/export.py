@@ -59,17 +59,11 @@ def is_trace_event(event: Event) -> bool:
 
 def _covered(store: Store, where: Address) -> Iterator[tuple[Recording, list[Event]]]:
     compile_ = queries.compile_at(store, where) if where.compile is not None else None
-    for recording in _recordings(store, where):
+    for recording in queries.covered(store, where):
         events = queries.events(store, recording)
         chosen = [event for event in events if _is_wanted(event, compile_)]
         if any(is_trace_event(event) for event in chosen):
             yield recording, chosen
-
-
-def _recordings(store: Store, where: Address) -> list[Recording]:
-    if where.recording is not None:
-        return [queries.recording(store, where.recording)]
-    return [row for row in queries.recordings(store) if row.kind != "replay"]
 
 
 def _is_wanted(event: Event, compile_: Compile | None) -> bool:
