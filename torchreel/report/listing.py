@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property, partial
 from importlib.metadata import version
 
+from torchreel.analysis.recording_words import ended, program, when
 from torchreel.errors import UsageError
 from torchreel.escaping.shell import command
 from torchreel.report.compiles.reductions import reduced_case
@@ -97,24 +97,7 @@ def _recording(store: Store, facts: RecordingFacts) -> RecordingRow:
     lost = queries.lost(store, row.id)
     environment = queries.environment(store, row.id)
     return RecordingRow(
-        row.id, row.kind, _ended(row), _program(row), _when(row.started_ns), row.rank,
+        row.id, row.kind, ended(row), program(row), when(row.started_ns), row.rank,
         {key: value for key, value in environment.items() if key != PROCESS},
         [LossRow(item.reason, item.place, item.count, item.message) for item in lost],
     )  # fmt: skip
-
-
-def _ended(row: Recording) -> str:
-    if row.exit_signal:
-        return f"{row.status} by {row.exit_signal}"
-    return row.status if row.exit_status is None else f"{row.status}, status {row.exit_status}"
-
-
-def _program(row: Recording) -> str:
-    return command(*row.argv) if isinstance(row.argv, list) else str(row.argv)
-
-
-def _when(time_ns: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return str(time_ns)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from torchreel.analysis.listing import PageRange, RecordingPage, read
+from torchreel.analysis.recording_words import ended, program, when
 from torchreel.commands.rendering import listing, streams
 from torchreel.commands.rendering.listing import Format, Row
 from torchreel.commands.rendering.text import count, shortened
@@ -163,30 +163,6 @@ def _print_recordings(store: Store, found: RecordingPage) -> None:
         cells = (f"{store.target}#{item.id}", item.kind, ended(item), when(item.started_ns))
         streams.add_row(table, *cells, lost, program(item), style=_STYLES.get(item.status, ""))
     streams.show(table)
-
-
-def ended(recording: Recording) -> str:
-    """Return the end of a recording: 'done, status 1', 'died by SIGSEGV'."""
-    if recording.exit_signal:
-        return f"{recording.status} by {recording.exit_signal}"
-    if recording.exit_status is not None:
-        return f"{recording.status}, status {recording.exit_status}"
-    return recording.status
-
-
-def when(time_ns: int) -> str:
-    """Return a point in time, in local time; the number itself where it is none."""
-    try:
-        return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):
-        return str(time_ns)
-
-
-def program(recording: Recording) -> str:
-    """Return the recorded command line; for a replay, the replayed compile."""
-    if isinstance(recording.argv, list):
-        return command(*recording.argv)
-    return str(recording.argv)
 
 
 def _print_compiles(rows: list[Row]) -> None:

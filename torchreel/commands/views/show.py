@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from torchreel.analysis import skipped
+from torchreel.analysis.recording_words import ended, program, when
 from torchreel.commands.rendering import failure, listing, streams
 from torchreel.commands.rendering.graphs import graph_text
 from torchreel.commands.rendering.text import count, seconds
 from torchreel.commands.rendering.unreadable import as_far_as_readable
-from torchreel.commands.views.ls import ended, program, when
 from torchreel.errors import UsageError
 from torchreel.escaping.characters import visible
 from torchreel.store import Store, queries

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from torchreel.analysis.recording_words import when
 from torchreel.analysis.triage.summaries import GroupSummary, Triage
 from torchreel.commands.rendering import listing, streams
 from torchreel.commands.rendering.text import count, shortened
-from torchreel.commands.views.ls import when
 from torchreel.escaping.shell import command
 
 if TYPE_CHECKING:
