@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from torchreel.formats.checkpoints import config
-from torchreel.minifier.cases.descriptions import as_object
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 
 def recorded() -> dict[str, object]:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.graph_edits import output_items
 from torchreel.minifier.cases.literals import float_of
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 _SHORT = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64",

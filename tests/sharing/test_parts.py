@@ -9,7 +9,6 @@ import pytest
 from tests.minifier.hand_made import call, case_of, ref, tensor
 from torchreel.errors import NotAStore, UnsupportedError, UsageError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_object
 from torchreel.sharing import pseudonyms, words_of_torch
 from torchreel.sharing.constructed.arguments import attribute, equation, keyword
 from torchreel.sharing.constructed.cases import construct
@@ -20,6 +19,7 @@ from torchreel.sharing.pseudonyms import Pseudonyms
 from torchreel.sharing.residue import leaving
 from torchreel.sharing.verify import renamed
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.failures.signature import (
     Signature,
     normalise_message,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.literals import Place, at_place, float_of, leaves, with_place
 from torchreel.minifier.passes.base import Path, graph_at, paths, with_graph_at
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 _PLAIN_INTEGER = 16
 """A whole number up to this is a dimension, a count or a flag, and says nothing by itself."""

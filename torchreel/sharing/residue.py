@@ -10,10 +10,10 @@ from itertools import chain
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.graphs.policies import answers_of
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.literals import float_of, leaves
 from torchreel.sharing.neutral import sizes_in
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 from torchreel.store.failures.signature import Signature
 
 _FLOATS = re.compile(r'Float\("([^"]*)"')

@@ -15,7 +15,7 @@ from tests.minifier.hand_made import BUG, call, case_of, ref, tensor
 from tests.minifier.real import case_from, shared_worker
 from torchreel.minifier.bisect.workaround import find_workaround, switches
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_object, sizes
+from torchreel.minifier.cases.descriptions import sizes
 from torchreel.minifier.explain.asking import _Explaining, explain
 from torchreel.minifier.explain.difference import deciding_edit
 from torchreel.minifier.explain.variations import factors
@@ -25,6 +25,7 @@ from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.search.cached_oracle import CachedOracle
 from torchreel.minifier.storage.journal import MemoryJournal
 from torchreel.store.database import Store
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.failures.signature import Signature
 
 SINE = case_of([call("y", "sin", ref("x"))], ["y"], x=tensor(2))

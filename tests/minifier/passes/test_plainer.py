@@ -16,7 +16,7 @@ from tests.minifier.hand_made import (
 from tests.minifier.passes.test_passes import applied, assert_well_formed
 from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_input, as_object
+from torchreel.minifier.cases.descriptions import as_input
 from torchreel.minifier.cases.graph_edits import output_items
 from torchreel.minifier.cases.literals import simpler_literals, smaller_numbers, weight
 from torchreel.minifier.passes.dtypes import PlainerDtypes, Retype
@@ -35,6 +35,7 @@ from torchreel.minifier.passes.sizes import SmallerSizes
 from torchreel.minifier.passes.writes import NoWrites
 from torchreel.minifier.search.search import Search
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 
 def sizes_of(case: Case) -> list[Json]:

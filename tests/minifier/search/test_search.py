@@ -27,7 +27,7 @@ from tests.minifier.hand_made import (
 )
 from torchreel.errors import BudgetSpent, FlakyFailure, NotReproduced, TrivialResult
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_object, sizes
+from torchreel.minifier.cases.descriptions import sizes
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.source_case import SourceCase
@@ -47,6 +47,7 @@ from torchreel.minifier.storage.journal import StoreJournal
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.failures.signature import Signature, crash_signature
 
 

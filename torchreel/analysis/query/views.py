@@ -39,6 +39,7 @@ from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
 from torchreel.store.documents import graph_documents, spelling
 from torchreel.store.documents.jsontypes import Json, json_text, parse_json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.records import Compile, Event, Graph, Recording
 
 Value = int | float | str | None
@@ -179,22 +180,22 @@ def _document(store: Store, graph: Graph) -> Mapping[str, Json]:
         found = parse_json(store.read_blob(graph.digest))
     except (ValueError, RecursionError) as error:
         raise DamagedStore(f"A stored graph is not JSON: {error}.") from error
-    return _mapping(found)
+    return as_object(found)
 
 
 def _nodes(document: Mapping[str, Json], path: str) -> Iterator[Values]:
     """Yield the nodes of a graph, and after them those of the graphs in it."""
-    for node in map(_mapping, graph_documents.unfold(document)):
-        meta = _mapping(node.get("meta"))
-        value = _mapping(meta.get("val", meta.get("example_value")))
+    for node in map(as_object, graph_documents.unfold(document)):
+        meta = as_object(node.get("meta"))
+        value = as_object(meta.get("val", meta.get("example_value")))
         yield (
             path, _text(node.get("name")), _text(node.get("op")), _text(node.get("target")),
             spelling.node(node, document), _text(value.get("dtype")), _sizes(value.get("size")),
             _text(value.get("device")), _text(meta.get("stack_trace")),
         )  # fmt: skip
-    for name, inner in _mapping(document.get("modules")).items():
+    for name, inner in as_object(document.get("modules")).items():
         if path.count(".") < _MOST_NESTING:
-            yield from _nodes(_mapping(inner), f"{path}.{name}".lstrip("."))
+            yield from _nodes(as_object(inner), f"{path}.{name}".lstrip("."))
 
 
 def _sizes(sizes: Json) -> str | None:
@@ -294,11 +295,8 @@ def _text(value: Json) -> str | None:
     return value if value is None or isinstance(value, str) else json_text(value)
 
 
-def _mapping(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, Mapping) else {}
-
-
 # -- all of them ----------------------------------------------------------------------------------
+
 
 VIEWS: Mapping[str, QueryView] = {
     view.name: view

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from torchreel.errors import DamagedStore
 from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of, parse_json
+from torchreel.store.documents.kinds import as_object
 
 _CALLS = ("call_function", "call_method", "call_module")
 _INPUT = "placeholder"
@@ -52,8 +53,8 @@ def form_of_case(data: bytes) -> Form:
         raise DamagedStore(f"A stored case is {document!r:.60}, and no case.")
     if isinstance(document.get("text"), str):
         return _of_program(str(document["text"]))
-    checkpoint = _mapping(document.get("checkpoint"))
-    graph = _mapping(checkpoint.get("graph"))
+    checkpoint = as_object(document.get("checkpoint"))
+    graph = as_object(checkpoint.get("graph"))
     surroundings: Json = [
         str(document.get("backend")),
         str(document.get("harness")),
@@ -95,8 +96,8 @@ def _names(graph: Mapping[str, Json], depth: int = 0) -> Iterator[str]:
         if node.get("op") in _CALLS:
             yield operation(str(node["op"]), str(node.get("target")))
     if depth < _MOST_NESTING:
-        for inner in _mapping(graph.get("modules")).values():
-            yield from _names(_mapping(inner), depth + 1)
+        for inner in as_object(graph.get("modules")).values():
+            yield from _names(as_object(inner), depth + 1)
 
 
 class _Outline:
@@ -104,8 +105,8 @@ class _Outline:
 
     def of(self, graph: Mapping[str, Json], depth: int = 0) -> str:
         """Return the digest of a graph: of its calls, in any order."""
-        modules = _mapping(graph.get("modules")) if depth < _MOST_NESTING else {}
-        known = {name: self.of(_mapping(inner), depth + 1) for name, inner in modules.items()}
+        modules = as_object(graph.get("modules")) if depth < _MOST_NESTING else {}
+        known = {name: self.of(as_object(inner), depth + 1) for name, inner in modules.items()}
         found: dict[str, Json] = {}
         calls: list[str] = []
         for node in _nodes(graph):
@@ -141,9 +142,9 @@ class _Shape(_Outline):
 
     def source(self, node: Mapping[str, Json]) -> Json:
         """Return the kind of an input's dtype, its layout and its flags."""
-        meta = _mapping(node.get("meta"))
-        derived = _mapping(meta.get("example_value", meta.get("val")))
-        value = _mapping(self._inputs.get(str(node.get("name")))) or derived
+        meta = as_object(node.get("meta"))
+        derived = as_object(meta.get("example_value", meta.get("val")))
+        value = as_object(self._inputs.get(str(node.get("name")))) or derived
         flags = value.get("flags")
         return [
             str(value.get("k")),
@@ -215,7 +216,7 @@ def _nodes(graph: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
 def _arguments(node: Mapping[str, Json]) -> Iterator[Json]:
     """Yield its arguments, those by name last, in the order of their names."""
     yield node.get("args")
-    kwargs = _mapping(node.get("kwargs"))
+    kwargs = as_object(node.get("kwargs"))
     for key in sorted(kwargs):
         yield kwargs[key]
 
@@ -240,10 +241,6 @@ def _config_keys(config: Json) -> Iterator[str]:
     for entry in config if isinstance(config, list) else []:
         if isinstance(entry, Mapping):
             yield f"{entry.get('module')}.{entry.get('key')}"
-
-
-def _mapping(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _digest(value: Json) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from torchreel.errors import DamagedStore
 from torchreel.escaping.characters import visible
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.documents.kinds import as_list, as_object
 
 _MAX_NESTING = 20
 
@@ -25,18 +26,10 @@ def _lines(graph: Json, indent: str, depth: int) -> Iterator[str]:
     if not isinstance(graph, Mapping) or depth > _MAX_NESTING:
         yield f"{indent}<no graph>"
         return
-    for node in _items(graph.get("nodes")):
+    for node in as_list(graph.get("nodes")):
         if isinstance(node, Mapping):
             yield indent + visible(spelling.node(node, graph))
-    for name, inner in _object(graph.get("modules")).items():
+    for name, inner in as_object(graph.get("modules")).items():
         yield ""
         yield visible(f"{indent}{name}:")
         yield from _lines(inner, indent + "    ", depth + 1)
-
-
-def _items(value: Json) -> Sequence[Json]:
-    return value if isinstance(value, (list, tuple)) else []
-
-
-def _object(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, Mapping) else {}

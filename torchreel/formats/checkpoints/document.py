@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from torchreel.formats.tensors.check import check_description
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.fields import INFERENCE
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.documents.kinds import required_list, required_object
 from torchreel.torch_compat import counters, distributed, fx, shapes
 from torchreel.torch_compat.autograd import aot
 from torchreel.torch_compat.dynamo import automatic_dynamic, backends, contexts
@@ -40,6 +42,8 @@ from torchreel.torch_compat.tensors.fake_tensors import FakeTensorMode
 
 ENTRIES = ("graph", "aot", "export")
 _LAYOUT = ("leaf", "requires_grad", "parameter", "flags", "storage", "storage_size")
+_list = partial(required_list, what="the checkpoint")
+_object = partial(required_object, what="the checkpoint")
 
 
 @dataclass(frozen=True)
@@ -140,20 +144,6 @@ class CheckpointDoc:
             for depth, target, _ in self.graph.targets()
             if target.startswith(NOT_PORTABLE) and not is_admitted(target)
         ]
-
-
-def _list(doc: Mapping[str, Json], key: str) -> list[Json]:
-    value = doc.get(key)
-    if not isinstance(value, list):
-        raise UnsupportedError(f"the checkpoint has no list {key!r}")
-    return value
-
-
-def _object(doc: Mapping[str, Json], key: str) -> Mapping[str, Json]:
-    value = doc.get(key)
-    if not isinstance(value, Mapping):
-        raise UnsupportedError(f"the checkpoint has no object {key!r}")
-    return value
 
 
 def graph_checkpoint(

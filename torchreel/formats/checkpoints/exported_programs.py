@@ -14,6 +14,7 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from torchreel.formats.checkpoints.decompositions import Tables
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import required_list
 from torchreel.torch_compat import fx, shapes
 from torchreel.torch_compat.export import exports
 from torchreel.torch_compat.tensors import fake_tensors
@@ -38,6 +40,7 @@ KEY = "program"
 
 _LITERAL = "lifted_tensor_"
 """Prefix of the names of constants that a `forward` makes, as by `torch.tensor([1, 2])`."""
+_list = partial(required_list, what="the exported program")
 
 
 @dataclass(frozen=True)
@@ -387,13 +390,6 @@ def _no_leaf(kind: str, data: Json) -> object:
     raise UnsupportedError(
         f"an exported program holds {kind!r}, which has no portable form: {data!r:.120}"
     )
-
-
-def _list(doc: Mapping[str, Json], key: str) -> list[Json]:
-    value = doc.get(key)
-    if not isinstance(value, list):
-        raise UnsupportedError(f"the exported program has no list {key!r}")
-    return value
 
 
 def _objects(doc: Mapping[str, Json], key: str) -> list[Mapping[str, Json]]:

@@ -25,6 +25,7 @@ from torchreel.formats.allowed import enumerations, functions, members, strings,
 from torchreel.formats.allowed.value_kinds import ValueKind
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.torch_compat import fx
 
 _T = TypeVar("_T")
@@ -68,7 +69,7 @@ class _Check:
 
     def _node(self, node: NodeDoc) -> ValueKind:
         args = [value_kinds.of_literal(tree, self.known) for tree in _sequence(node.args)]
-        given = _mapping(node.kwargs)
+        given = as_object(node.kwargs)
         named = {key: value_kinds.of_literal(tree, self.known) for key, tree in given.items()}
         match node.op:
             case "placeholder":
@@ -114,7 +115,7 @@ class _Check:
         name = members.check_method(node.target, args[0])
         _check_operands([*args, *named.values()], value_kinds.NO_DATA)
         _check_constructor(name, node) if name == "new" else None
-        strings.check_method(name, _sequence(node.args), _mapping(node.kwargs))
+        strings.check_method(name, _sequence(node.args), as_object(node.kwargs))
         self._check_numbers(node, name, getattr(torch.Tensor, name, None), [*args, *named.values()])
         found = value_kinds.RESULT | value_kinds.item(args[0])
         return found | value_kinds.of("str") if name in members.NAMING else found
@@ -123,7 +124,7 @@ class _Check:
         self, node: NodeDoc, args: Sequence[ValueKind], named: Mapping[str, ValueKind]
     ) -> ValueKind:
         tag, _, name = node.target.partition(":")
-        every, given = [*args, *named.values()], _mapping(node.kwargs)
+        every, given = [*args, *named.values()], as_object(node.kwargs)
         if tag == "hop":
             return self._higher_order(node, every)
         if targets.is_admitted(node.target):
@@ -152,7 +153,7 @@ class _Check:
         if self.imports and namespaces.is_custom(node.target):
             return value_kinds.RESULT  # of a module that the user named
         operator = targets.decode_target(node.target)
-        args, kwargs = _sequence(node.args), _mapping(node.kwargs)
+        args, kwargs = _sequence(node.args), as_object(node.kwargs)
         if isinstance(operator, torch._ops.OpOverload):
             schemas = [operator._schema]
         else:
@@ -172,7 +173,7 @@ class _Check:
         name = node.target.removeprefix("hop:")
         targets.decode_target(node.target)
         _check_operands(every, frozenset({"opaque"}))
-        args, kwargs = _sequence(node.args), _mapping(node.kwargs)
+        args, kwargs = _sequence(node.args), as_object(node.kwargs)
         strings.check_higher_order(name, args, kwargs)
         for function in _functions([args, kwargs]):
             if not function.startswith(("op:", "hop:")):
@@ -204,7 +205,7 @@ class _Check:
     def _check_numbers(
         self, node: NodeDoc, name: str, function: object, every: Sequence[ValueKind]
     ) -> None:
-        args, kwargs = _sequence(node.args), _mapping(node.kwargs)
+        args, kwargs = _sequence(node.args), as_object(node.kwargs)
         if name.startswith(autograd_nodes.PREFIX):
             enumerations.check_backward(name.removeprefix(autograd_nodes.PREFIX), args)
         trees, keywords = [*args, *kwargs.values()], [*kwargs]
@@ -296,7 +297,7 @@ def _check_operands(operands: Iterable[ValueKind], denied: frozenset[str]) -> No
 
 
 def _check_constructor(name: str, node: NodeDoc) -> None:
-    wrong = set(_mapping(node.kwargs)) - _OF_CONSTRUCTORS
+    wrong = set(as_object(node.kwargs)) - _OF_CONSTRUCTORS
     if wrong:
         raise ForbiddenError(f"{name!r:.60} takes no keyword {sorted(wrong)[0]!r:.40}")
 
@@ -324,7 +325,3 @@ def _sequence(data: Json) -> Sequence[Json]:
     if not isinstance(data, (list, tuple)):
         raise ForbiddenError(f"expected a list of arguments, found {data!r:.80}")
     return data
-
-
-def _mapping(data: Json) -> Mapping[str, Json]:
-    return data if isinstance(data, Mapping) else {}

@@ -6,7 +6,7 @@ what is made of it (`formats.operators`). Called by `codec` for every graph that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.store.documents.jsontypes import Json, canonical_json
+from torchreel.store.documents.kinds import list_only
 from torchreel.torch_compat.operators import dispatcher
 from torchreel.torch_compat.tensors import fake_tensors
 
@@ -161,10 +162,6 @@ def operators_of(graphs: Iterable[GraphDoc]) -> dict[str, Json]:
 def _join(found: dict[str, dict[str, Json]], name: str, one: Json) -> None:
     if not isinstance(one, Mapping):
         return
-    calls = [*_list(found.get(name, {}).get("calls")), *_list(one.get("calls"))]
+    calls = [*list_only(found.get(name, {}).get("calls")), *list_only(one.get("calls"))]
     unlike = {canonical_json(call): call for call in calls}
     found[name] = {**one, "calls": list(unlike.values())[:_MOST_CALLS]}
-
-
-def _list(data: Json) -> Sequence[Json]:
-    return data if isinstance(data, list) else ()

@@ -30,6 +30,7 @@ from torchreel.formats.operators.answers import (
 )
 from torchreel.formats.operators.formulas import Formula
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import list_only
 from torchreel.torch_compat.operators import dispatcher
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,99}\.[A-Za-z_]\w{0,199}\.[A-Za-z_]\w{0,99}", re.ASCII)
@@ -144,7 +145,7 @@ class _Described:
             raise UnsupportedError(f"malformed description of an operator {name!a:.80}")
         if not namespaces.is_custom(f"op:{name}"):
             raise UnsupportedError(f"no stand-in is made of an operator of torch's own: {name!r}")
-        kernels = frozenset(map(str, _list(data.get("kernels"))))
+        kernels = frozenset(map(str, list_only(data.get("kernels"))))
         if data.get("decomposes") or kernels <= {"CompositeImplicitAutograd"}:
             raise UntrustedError(
                 f"the operator {name!r} is one that the compiler looks into, so what it does is "
@@ -157,10 +158,10 @@ class _Described:
             namespace,
             short,
             _schema(f"{namespace}::{short}", data.get("schema")),
-            tuple(filter(None, map(_tag, _list(data.get("tags"))))),
+            tuple(filter(None, map(_tag, list_only(data.get("tags"))))),
             kernels,
-            tuple(map(OperatorCall.of, _list(data.get("calls")))),
-            tuple(map(Formula.of, _list(data.get("formulas")))),
+            tuple(map(OperatorCall.of, list_only(data.get("calls")))),
+            tuple(map(Formula.of, list_only(data.get("formulas")))),
             data.get("python") is True and overload == "default",
             data.get("fake") is True,
             data.get("autograd") is True,
@@ -185,10 +186,6 @@ def _schema(name: str, text: Json) -> str:
 def _tag(name: Json) -> torch.Tag | None:
     found = getattr(torch.Tag, str(name), None) if str(name).isidentifier() else None
     return found if isinstance(found, torch.Tag) else None
-
-
-def _list(data: Json) -> Sequence[Json]:
-    return data if isinstance(data, list) else ()
 
 
 def _register(described: _Described) -> None:

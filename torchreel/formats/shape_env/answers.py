@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Mapping
-from functools import _lru_cache_wrapper
+from functools import _lru_cache_wrapper, partial
 from typing import Any
 
 import sympy
@@ -22,11 +22,13 @@ import sympy
 from torchreel.errors import UnsupportedError
 from torchreel.formats import node_arguments, symbols
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import required_list
 from torchreel.torch_compat import shapes
 from torchreel.torch_compat.shapes import ShapeEnv
 
 Table = Mapping[str, sympy.Symbol]
 Question = tuple[Any, ...]
+_list = partial(required_list, what="what a ShapeEnv remembers")
 
 
 def encode(env: ShapeEnv) -> dict[str, Json]:
@@ -129,13 +131,6 @@ def _read_unknown(
             raise UnsupportedError(f"malformed question to a ShapeEnv: {row!r:.80}")
         keywords = {str(key): bool(value) for key, value in row[1].items()}
         yield symbols.decode_expr(row[0], table), keywords
-
-
-def _list(data: Mapping[str, Json], key: str) -> list[Json]:
-    found = data.get(key)
-    if not isinstance(found, list):
-        raise UnsupportedError(f"what a ShapeEnv remembers has no list {key!r}")
-    return found
 
 
 def _no_leaf(kind: str, data: Json) -> object:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from torchreel.formats.tensors.synthetic import COUNTING_NUMBERS, POSITIVE
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_object, is_tensor
+from torchreel.minifier.cases.descriptions import is_tensor
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 Judge = Callable[[Case], OracleReport]
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 from torchreel.errors import UsageError
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 LADDER = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 """Torch's backends, each of which does what the one before it does, and more."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from torchreel.minifier.bisect.steps import with_entry
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.oracle.interface import Oracle
 from torchreel.minifier.search.cached_oracle import CachedOracle
+from torchreel.store.documents.kinds import as_object
 
 _MODULES = {"functorch": "torch._functorch.config", "inductor": "torch._inductor.config"}
 

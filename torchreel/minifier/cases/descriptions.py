@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.documents.jsontypes import Json, canonical_json
+from torchreel.store.documents.kinds import as_list, as_object
 from torchreel.torch_compat.distributed import DTENSOR
 
 _SYMBOL = re.compile(r"(?<![\w.$\"])[A-Za-z_]\w*(?!\w*\()")
@@ -30,17 +31,6 @@ _TIES = ("storage", "storage_size", "item", "data", "parameter")
 Size = int | str
 UNBACKED_SIZE = 2
 """The number that replaces a size which only a run can give: neither 0 nor 1."""
-
-
-def as_object(value: Json) -> Mapping[str, Json]:
-    """Return `value` if it is an object, else an empty one."""
-    # Nearly all are dictionaries, which is decided ten times as fast.
-    return value if isinstance(value, (dict, Mapping)) else {}
-
-
-def as_list(value: Json) -> list[Json]:
-    """Return `value` as a list if it is one, else an empty list."""
-    return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def integer(data: Mapping[str, Json], key: str, default: int) -> int:

@@ -14,9 +14,10 @@ from dataclasses import replace
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.node_arguments import node_refs
 from torchreel.minifier.cases.canonical_text import memoized
-from torchreel.minifier.cases.descriptions import as_input, as_list
+from torchreel.minifier.cases.descriptions import as_input
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list
 
 
 class GraphEditor:

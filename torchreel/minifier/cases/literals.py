@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from torchreel.minifier.cases.descriptions import as_object
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 DTYPES = {"float32": 0, "int64": 1, "bool": 2, "float64": 3, "complex64": 4}
 """The simplest first; all others come after them."""

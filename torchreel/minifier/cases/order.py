@@ -30,7 +30,7 @@ from functools import singledispatch
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.canonical_text import key_of, memoized, memoized_by_identity
 from torchreel.minifier.cases.case import BACKENDS, HARNESSES, Case
-from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
+from torchreel.minifier.cases.descriptions import contiguous, is_tensor, sizes
 from torchreel.minifier.cases.graph_edits import output_items
 from torchreel.minifier.cases.literals import dtype_rank, leaves, weight
 from torchreel.minifier.cases.protocol import AnyCase, Key
@@ -38,6 +38,7 @@ from torchreel.minifier.cases.side_effects import written_operand
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.cases.source_order import source_key
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 
 @singledispatch

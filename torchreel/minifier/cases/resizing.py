@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torchreel.formats.checkpoints.document import CheckpointDoc
-from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
+from torchreel.minifier.cases.descriptions import contiguous, is_tensor, sizes
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 
 def resized_checkpoints(doc: CheckpointDoc) -> Iterator[CheckpointDoc]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from torchreel.formats.graphs.document import NodeDoc
-from torchreel.minifier.cases.descriptions import as_object
+from torchreel.store.documents.kinds import as_object
 
 _ARITHMETIC = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.graph_edits import output_items
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 Kind = Literal["operand", "carry", "slice", "pair"]
 """The way in which a group of arguments reaches a body.

@@ -10,11 +10,11 @@ from itertools import zip_longest
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.passes.config import entry_name
 from torchreel.minifier.scripts.names import variables
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 Edit = tuple[int, str]
 """The distance of two cases (less is nearer), and the change that leads from one to the other."""

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object, is_tensor, sizes
+from torchreel.minifier.cases.descriptions import is_tensor, sizes
 from torchreel.minifier.passes.sizes import Resize
 from torchreel.minifier.scripts.names import variables
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 # Beyond the size itself: the next one, one that is no multiple of anything, one that fills more
 # than a vector register of any machine (16 floats of 32 bits in AVX-512).

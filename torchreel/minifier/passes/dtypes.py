@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.tensors import view_bases
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
-from torchreel.minifier.cases.descriptions import as_object, is_tensor
+from torchreel.minifier.cases.descriptions import is_tensor
 from torchreel.minifier.cases.literals import DTYPES, dtype_rank
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchreel.minifier.cases.case import HARNESSES, Case, Harness
-from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.literals import (
     Place,
     at_place,
@@ -28,6 +27,7 @@ from torchreel.minifier.passes.base import (
 )
 from torchreel.minifier.passes.required_arguments import is_required
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 # Arguments of these are no literals of the user's: levels, states, bookkeeping.
 _LEFT_ALONE = ("_vmap_", "_grad_", "_jvp_", "_enter_", "_exit_", "_set_grad", "lazy_load")

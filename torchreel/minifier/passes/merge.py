@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_input, as_object, compatible
+from torchreel.minifier.cases.descriptions import as_input, compatible
 from torchreel.minifier.cases.graph_edits import GraphEditor, pruned, users_of
 from torchreel.minifier.passes.base import (
     CaseEdit,
@@ -19,6 +19,7 @@ from torchreel.minifier.passes.base import (
     paths,
 )
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,14 @@ from dataclasses import dataclass
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import (
-    as_list,
-    as_object,
-    compatible,
-    is_symbolic,
-    is_tensor,
-)
+from torchreel.minifier.cases.descriptions import compatible, is_symbolic, is_tensor
 from torchreel.minifier.cases.graph_edits import GraphEditor, users_of
 from torchreel.minifier.cases.side_effects import base_name, is_end
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.minifier.passes.reshape import Reshape
 from torchreel.minifier.passes.sizes import SmallerSizes
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 # So many steps along the graph from what is named, to try in turn: a try costs little as long as
 # what is kept is small, and beyond that the ends of the graph are found by bisection.

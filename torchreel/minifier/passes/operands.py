@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.graph_edits import output_items, pruned, shaped_like, users_of
 from torchreel.minifier.cases.subgraphs import (
     Group,
@@ -24,6 +23,7 @@ from torchreel.minifier.cases.subgraphs import (
 )
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list
 
 Change = Callable[[GraphDoc, HigherOrderCall], GraphDoc | None]
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
-from torchreel.minifier.cases.descriptions import as_list, as_object, is_tensor, sizes
+from torchreel.minifier.cases.descriptions import is_tensor, sizes
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.graph_edits import GraphEditor, users_of
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path, graph_at, paths
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list
 
 _OPENS = "_vmap_increment_nesting"
 _CLOSES = "_vmap_decrement_nesting"

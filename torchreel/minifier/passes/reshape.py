@@ -12,16 +12,11 @@ from dataclasses import dataclass, replace
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import (
-    as_input,
-    as_list,
-    as_object,
-    compatible,
-    is_tensor,
-)
+from torchreel.minifier.cases.descriptions import as_input, compatible, is_tensor
 from torchreel.minifier.cases.graph_edits import GraphEditor
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import UNBACKED_SIZE, as_object, constant_of, is_unbacked
+from torchreel.minifier.cases.descriptions import UNBACKED_SIZE, constant_of, is_unbacked
 from torchreel.minifier.cases.graph_edits import GraphEditor
 from torchreel.minifier.passes.base import GraphEdit, GraphPass, Path
 from torchreel.store.documents.jsontypes import Json, json_text, parse_json
+from torchreel.store.documents.kinds import as_object
 
 
 @dataclass(frozen=True)

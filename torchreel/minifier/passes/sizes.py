@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
-from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous, is_tensor, sizes
+from torchreel.minifier.cases.descriptions import contiguous, is_tensor, sizes
 from torchreel.minifier.cases.literals import smaller_numbers
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 # Literals in arguments: none, those equal to the size, or also its multiples (4 * 8 in a view).
 LITERALS = ("multiples", "equal", "none")

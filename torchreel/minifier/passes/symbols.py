@@ -12,17 +12,11 @@ from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.symbols import decode_expr, encode_expr
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import (
-    as_list,
-    as_object,
-    constant_of,
-    is_tensor,
-    map_expressions,
-    sizes,
-)
+from torchreel.minifier.cases.descriptions import constant_of, is_tensor, map_expressions, sizes
 from torchreel.minifier.cases.descriptions import symbols_of as described_symbols
 from torchreel.minifier.passes.base import CaseEdit, CasePass
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 Change = Callable[[Json], Json]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.side_effects import written_operand
 from torchreel.minifier.passes.base import CaseEdit, CasePass, Path, graph_at, paths, with_graph_at
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list
 
 _IN_PLACE_OPERATOR = re.compile(r"^fn:_operator\.i(?=[a-z])")
 

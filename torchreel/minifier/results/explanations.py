@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from torchreel.errors import DamagedStore
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list
 
 # People paste these lines.
 _ENTRY = re.compile(
@@ -57,4 +58,4 @@ class Explanation:
 
 
 def _texts(data: Json) -> tuple[str, ...]:
-    return tuple(map(str, data)) if isinstance(data, (list, tuple)) else ()
+    return tuple(map(str, as_list(data)))

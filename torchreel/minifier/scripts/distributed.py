@@ -14,9 +14,10 @@ from torchreel.escaping.python import literal
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.tensors import meshes
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous
+from torchreel.minifier.cases.descriptions import contiguous
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 from torchreel.torch_compat import distributed
 
 IMPORTS = {

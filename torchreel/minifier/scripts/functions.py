@@ -17,7 +17,7 @@ from torchreel.escaping.python import is_identifier
 from torchreel.formats import names, node_arguments, numpy_calls, targets
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.formats.node_arguments import map_tree
-from torchreel.minifier.cases.descriptions import as_list, as_object, is_symbolic
+from torchreel.minifier.cases.descriptions import is_symbolic
 from torchreel.minifier.cases.graph_edits import users_of
 from torchreel.minifier.cases.side_effects import is_effectful
 from torchreel.minifier.scripts import kernels
@@ -25,6 +25,7 @@ from torchreel.minifier.scripts.names import public_target, variables
 from torchreel.minifier.scripts.policies import Policies
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 INDENT = "    "
 _SET = "fn:torch.Tensor.set_"

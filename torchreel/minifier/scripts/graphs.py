@@ -13,7 +13,6 @@ from torchreel.escaping.python import identifier, literal
 from torchreel.formats import names
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.scripts import operators, settings
 from torchreel.minifier.scripts.functions import INDENT, check_arguments, derived_sizes
 from torchreel.minifier.scripts.inputs import InputLines
@@ -21,6 +20,7 @@ from torchreel.minifier.scripts.names import public_target, variables
 from torchreel.minifier.scripts.policies import Policies
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 
 def builder(

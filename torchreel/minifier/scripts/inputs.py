@@ -19,10 +19,11 @@ from torchreel.formats.shape_env import snapshots
 from torchreel.formats.tensors import meshes, sparse, view_bases
 from torchreel.formats.tensors.fields import evaluate_hint
 from torchreel.formats.tensors.synthetic import COUNTING, COUNTING_NUMBERS, POSITIVE
-from torchreel.minifier.cases.descriptions import as_list, as_object, contiguous
+from torchreel.minifier.cases.descriptions import contiguous
 from torchreel.minifier.scripts import distributed
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 _SHORT = {
     "float64": ".double()", "float16": ".half()", "bfloat16": ".bfloat16()", "bool": ".bool()",

@@ -16,8 +16,8 @@ from torchreel.escaping.python import is_identifier, literal
 from torchreel.formats.graphs import KERNELS
 from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 TARGETS = ("hop:triton_kernel_wrapper_mutation", "hop:triton_kernel_wrapper_functional")
 _TABLE = "from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table"

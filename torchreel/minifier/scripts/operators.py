@@ -19,8 +19,8 @@ from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.operators.answers import OperatorCall, Tensor
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 
 def defined(case: Case) -> dict[str, Mapping[str, Json]]:

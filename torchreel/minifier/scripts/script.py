@@ -20,7 +20,6 @@ from torchreel.escaping.python import comment_lines
 from torchreel.formats.graphs.check import check_graph
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.resizing import resized_checkpoints
 from torchreel.minifier.cases.side_effects import is_effectful
@@ -42,6 +41,7 @@ from torchreel.minifier.scripts.names import variables
 from torchreel.minifier.scripts.policies import Policies
 from torchreel.minifier.scripts.validation.scripts import check_script, check_text, parsed
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 from torchreel.store.failures.signature import Signature
 from torchreel.torch_compat.operators.dispatcher import register_operators
 
@@ -359,8 +359,7 @@ def _marks(case: Case, kept: dict[str, Json], mark: str) -> list[str]:
 
 
 def _sizes(value: Json) -> list[Json]:
-    size = as_object(value).get("size")
-    return list(size) if isinstance(size, (list, tuple)) else []
+    return as_list(as_object(value).get("size"))
 
 
 def _under(items: Sequence[str], lines: Sequence[str]) -> list[str]:

@@ -10,10 +10,11 @@ from torchreel.escaping.python import is_dotted, literal
 from torchreel.formats.checkpoints import config
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.minifier.cases.case import Case
-from torchreel.minifier.cases.descriptions import as_list, as_object, symbols_of
+from torchreel.minifier.cases.descriptions import symbols_of
 from torchreel.replay.accuracy import comparators
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 from torchreel.torch_compat import configs
 
 _UNBACKED = re.compile(r"u\d+")

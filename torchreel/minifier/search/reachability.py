@@ -8,11 +8,11 @@ candidate. A wrong True costs a run, a wrong False a step.
 from __future__ import annotations
 
 from torchreel.minifier.cases.case import BACKENDS, Case
-from torchreel.minifier.cases.descriptions import as_object
 from torchreel.minifier.cases.graph_edits import output_items, references
 from torchreel.minifier.cases.order import is_plain
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.failures.signature import Signature
 
 _INDUCTOR = ("post_grad", "lowering", "codegen")

@@ -15,7 +15,6 @@ from typing import Protocol, cast
 from sqlalchemy import Row, select
 
 from torchreel.errors import DamagedStore, StoreError
-from torchreel.minifier.cases.descriptions import as_list
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.results.verdicts import OracleReport, Verdict
 from torchreel.minifier.storage.findings import keep_finding, latest_finding
@@ -23,6 +22,7 @@ from torchreel.minifier.storage.stored_cases import read_case
 from torchreel.store import schema
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list
 from torchreel.store.failures.signature import Signature
 from torchreel.store.writer import Writer
 

@@ -21,6 +21,7 @@ from torchreel.report.document import ExportIssue, SourceLine
 from torchreel.store import Store, queries
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.store.records import Event, Failure, StackFrame
 from torchreel.store.trace.metadata import STRING
 
@@ -165,14 +166,12 @@ def _named_in(text: str) -> SourceLine | None:
 
 def _of(event: Event) -> Mapping[str, Json]:
     """Return the data of a record, without its context; {} if it has none."""
-    data = event.data.get(event.kind) if isinstance(event.data, Mapping) else None
-    return data if isinstance(data, Mapping) else {}
+    return as_object(as_object(event.data).get(event.kind))
 
 
 def _frames(stack: Json) -> list[Mapping[str, Json]]:
     """Return the frames of a stack in a record; nothing where there is none."""
-    rows = stack if isinstance(stack, list) else []
-    return [row for row in rows if isinstance(row, Mapping)]
+    return [row for row in list_only(stack) if isinstance(row, Mapping)]
 
 
 def _is_library(line: SourceLine) -> bool:
@@ -181,9 +180,8 @@ def _is_library(line: SourceLine) -> bool:
 
 def _locals(data: Mapping[str, Json]) -> list[str]:
     """Return the local variables of the user's frame that torch names, as text."""
-    frame = data.get("frame_locals")
-    found = frame.get("locals") if isinstance(frame, Mapping) else None
-    pairs = list(found.items())[:_MOST_LOCALS] if isinstance(found, Mapping) else []
+    found = as_object(as_object(data.get("frame_locals")).get("locals"))
+    pairs = list(found.items())[:_MOST_LOCALS]
     return [f"{_text(name)}: {_text(value)}" for name, value in pairs]
 
 

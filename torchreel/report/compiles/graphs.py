@@ -13,6 +13,7 @@ from torchreel.errors import DamagedStore
 from torchreel.report.document import GraphContent, GraphNode, TraceLine
 from torchreel.store.documents import graph_documents, spelling
 from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.documents.kinds import as_object
 
 MOST_NODES = 20_000
 """Nodes of one graph that a page shows; the largest of real models that were seen has 9,000."""
@@ -71,8 +72,7 @@ def _row(
 
 def meta_of(node: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the meta of a node; nothing where it has none."""
-    meta = node.get("meta")
-    return meta if isinstance(meta, Mapping) else {}
+    return as_object(node.get("meta"))
 
 
 def _number(value: Json) -> int:

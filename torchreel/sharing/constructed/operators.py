@@ -7,7 +7,7 @@ formulas of its backward too.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
@@ -17,6 +17,7 @@ from torchreel.sharing.constructed.descriptions import Descriptions
 from torchreel.sharing.constructed.scalars import refused
 from torchreel.sharing.neutral import is_plain_float, is_plain_integer, neutral_choices
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import list_only
 
 _TYPES = frozenset({
     "Tensor", "int", "float", "bool", "str", "complex", "SymInt", "SymFloat", "SymBool", "Scalar",
@@ -65,7 +66,7 @@ class Operators:
     def _described(self, name: str, data: Json) -> Json:
         if not isinstance(data, Mapping):
             raise refused("the operator", data)
-        tags, kernels, calls = (_list(data.get(key)) for key in ("tags", "kernels", "calls"))
+        tags, kernels, calls = (list_only(data.get(key)) for key in ("tags", "kernels", "calls"))
         effect = data.get("effect")
         return {
             "schema": self._schema(name, str(data.get("schema"))),
@@ -103,7 +104,7 @@ class Operators:
         named = fields.get("kwargs")
         kwargs = named if isinstance(named, Mapping) else {}
         return {
-            "args": [self._argument(item) for item in _list(fields.get("args"))],
+            "args": [self._argument(item) for item in list_only(fields.get("args"))],
             "kwargs": {self.parameter(str(k)): self._argument(v) for k, v in kwargs.items()},
             "result": self._descriptions.of(fields.get("result")),
         }
@@ -113,7 +114,7 @@ class Operators:
         if "value" in fields:
             return {"value": self._descriptions.of(fields["value"])}
         if "list" in fields:
-            return {"list": [self._argument(item) for item in _list(fields["list"])]}
+            return {"list": [self._argument(item) for item in list_only(fields["list"])]}
         return {"literal": self._literal(fields.get("literal"))}
 
     def _literal(self, data: Json) -> Json:
@@ -127,10 +128,6 @@ class Operators:
         made = maker.of(data)
         tells = isinstance(made, str) or neutral_choices(made, frozenset())
         return None if tells else made
-
-
-def _list(data: Json) -> Sequence[Json]:
-    return data if isinstance(data, list) else ()
 
 
 def _plain_default(match: re.Match[str]) -> str:

@@ -12,6 +12,7 @@ from torchreel.sharing.constructed.scalars import Symbols, constant_of, number_o
 from torchreel.sharing.constructed.sources import source
 from torchreel.sharing.pseudonyms import Pseudonyms
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.torch_compat import configs
 
 _FAKE_MODE = ("allow_non_fake_inputs", "allow_scalar_outputs", "static_shapes", "allow_meta")
@@ -90,9 +91,9 @@ def _ambient(value: Json) -> Json:
 
 def shape_env(data: Mapping[str, Json], symbols: Symbols, names: Pseudonyms) -> dict[str, Json]:
     """Return the symbols of a case, their hints, ranges and sources."""
-    settings = _object(data.get("settings"))
-    table = _object(data.get("symbols"))
-    state = _object(data.get("state"))
+    settings = as_object(data.get("settings"))
+    table = as_object(data.get("symbols"))
+    state = as_object(data.get("state"))
     makers = {
         "backed_var_to_val": lambda value: _hint(value, symbols),
         "var_to_range": symbols_of_range(symbols),
@@ -146,7 +147,7 @@ def _assumptions(given: Json) -> Json:
 
 def extra(data: Mapping[str, Json], backend: str, symbols: Symbols) -> dict[str, Json]:
     """Return the `extra` of a checkpoint: the entry point's arguments besides graph and inputs."""
-    mode, kwargs = _object(data.get("fake_mode")), _object(data.get("kwargs"))
+    mode, kwargs = as_object(data.get("fake_mode")), as_object(data.get("kwargs"))
     floats = data.get("specialized_floats")
     made: dict[str, Json] = {"backend": backend}
     if "options" in data:
@@ -164,7 +165,3 @@ def extra(data: Mapping[str, Json], backend: str, symbols: Symbols) -> dict[str,
 
 def _is_truth(value: Json) -> bool:
     return value is None or isinstance(value, bool)
-
-
-def _object(data: Json) -> Mapping[str, Json]:
-    return data if isinstance(data, Mapping) else {}

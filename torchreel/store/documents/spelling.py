@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torchreel.errors import UnsupportedError
 from torchreel.escaping.python import is_dotted, is_identifier, literal
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_list, as_object
 
 NameOf = Callable[[str], str]
 """From the name of a node to the variable that stands for it."""
@@ -39,8 +40,8 @@ def call(op: str, target: str, args: Json, kwargs: Json, name_of: NameOf) -> str
     """Return the expression that a node computes: `torch.relu(x)`, `x + y`, `x.view(2, -1)`,
     `y[0]`.
     """
-    values = [argument(item, name_of) for item in _sequence(args)]
-    named = [_named(key, argument(value, name_of)) for key, value in _mapping(kwargs).items()]
+    values = [argument(item, name_of) for item in as_list(args)]
+    named = [_named(key, argument(value, name_of)) for key, value in as_object(kwargs).items()]
     if op == "get_attr":
         return _attribute("self", target)
     if op == "call_method" and values:
@@ -49,8 +50,8 @@ def call(op: str, target: str, args: Json, kwargs: Json, name_of: NameOf) -> str
     if op == "call_module":
         return f"{_attribute('self', target)}({', '.join(values + named)})"
     if target.startswith(_NUMPY):
-        return _numpy(target, _sequence(args), values, named, name_of)
-    special = None if named else _special(target, _sequence(args), values, name_of)
+        return _numpy(target, as_list(args), values, named, name_of)
+    special = None if named else _special(target, as_list(args), values, name_of)
     return special or f"{function(target)}({', '.join(values + named)})"
 
 
@@ -91,7 +92,7 @@ def _numpy(
 def assignment(target: str, args: Json, name_of: NameOf) -> str | None:
     """Return `x[i] = y` for a node that only sets items; None for any other."""
     match = _OPERATOR.fullmatch(target.removeprefix("fn:"))
-    items = _sequence(args)
+    items = as_list(args)
     if match is None or match[1] != "setitem" or len(items) != 3:
         return None
     where = f"{_operand(argument(items[0], name_of))}[{_index(items[1], name_of)}]"
@@ -103,15 +104,15 @@ def node(data: Mapping[str, Json], graph: Mapping[str, Json]) -> str:
     torch.relu(x)`.
     """
     name, op, target = (str(data.get(key)) for key in ("name", "op", "target"))
-    meta = _mapping(data.get("meta"))
+    meta = as_object(data.get("meta"))
     described = meta.get("val", meta.get("example_value"))
     shown = f": {value(described)}" if described is not None else ""
     if op == "placeholder":
         return f"input {name}{shown}"
     if op == "output":
-        (returned, *_) = _sequence(data.get("args")) or [None]
+        (returned, *_) = as_list(data.get("args")) or [None]
         return f"return {_or_dots(returned)}"
-    attributes = _mapping(graph.get("attributes"))
+    attributes = as_object(graph.get("attributes"))
     if op == "get_attr" and target in attributes:
         shown = f": {value(attributes[target])}"
     try:
@@ -201,18 +202,18 @@ def _tagged(kind: str, data: Json, name_of: NameOf, depth: int) -> str:
         case "n":
             return name_of(str(data))
         case "t":
-            items = _sequence(data)
+            items = as_list(data)
             return f"({_joined(items, name_of, depth)}{',' if len(items) == 1 else ''})"
         case "d":
-            pairs = [_sequence(item) for item in _sequence(data)]
+            pairs = [as_list(item) for item in as_list(data)]
             texts = (": ".join(argument(x, name_of, depth + 1) for x in pair) for pair in pairs)
             return f"{{{', '.join(texts)}}}"
         case "size":
-            return f"torch.Size([{_joined(_sequence(data), name_of, depth)}])"
-        case "dtensor" if (parts := _sequence(data)) and parts[0] in _PLACEMENTS:
+            return f"torch.Size([{_joined(as_list(data), name_of, depth)}])"
+        case "dtensor" if (parts := as_list(data)) and parts[0] in _PLACEMENTS:
             return f"{parts[0]}({_joined(parts[1:], name_of, depth)})"
         case "slice" | "range":
-            return f"{kind}({_joined(_sequence(data), name_of, depth)})"
+            return f"{kind}({_joined(as_list(data), name_of, depth)})"
     return _leaf(kind, data, name_of)
 
 
@@ -221,7 +222,7 @@ def _leaf(kind: str, data: Json, name_of: NameOf) -> str:
         case "f":
             return number(data)
         case "c":
-            return f"complex({', '.join(number(part) for part in _sequence(data))})"
+            return f"complex({', '.join(number(part) for part in as_list(data))})"
         case "dtype" | "layout" | "memory_format":
             return _attribute("torch", str(data))
         case "device":
@@ -243,10 +244,10 @@ def _joined(items: Sequence[Json], name_of: NameOf, depth: int) -> str:
 def _index(tree: Json, name_of: NameOf) -> str:
     """Return the text between the brackets of `x[...]`."""
     if isinstance(tree, Mapping) and set(tree) == {"t"}:
-        items = [_index(item, name_of) for item in _sequence(tree["t"])]
+        items = [_index(item, name_of) for item in as_list(tree["t"])]
         return ", ".join(items) + ("," if len(items) == 1 else "") if items else "()"
     if isinstance(tree, Mapping) and set(tree) == {"slice"}:
-        parts = ["" if x is None else argument(x, name_of) for x in _sequence(tree["slice"])]
+        parts = ["" if x is None else argument(x, name_of) for x in as_list(tree["slice"])]
         return ":".join(parts[:2] + [part for part in parts[2:] if part])
     return argument(tree, name_of)
 
@@ -287,14 +288,6 @@ def _attribute(owner: str, path: str) -> str:
 def _named(key: str, value: str) -> str:
     """Return a keyword argument."""
     return f"{key}={value}" if is_identifier(key) else f"**{{{literal(key)}: {value}}}"
-
-
-def _sequence(data: Json) -> Sequence[Json]:
-    return data if isinstance(data, (list, tuple)) else []
-
-
-def _mapping(data: Json) -> Mapping[str, Json]:
-    return data if isinstance(data, Mapping) else {}
 
 
 # -- sizes ----------------------------------------------------------------------------------------
@@ -397,14 +390,14 @@ def value(description: Json) -> str:
     """Return a value description in a few words: `float32[4, 8]`, `int64[s77] cuda:0`, `s77`,
     `3`.
     """
-    known = _mapping(description)
+    known = as_object(description)
     kind = known.get("k")
     if kind == "tensor":
         return _tensor(known)
     if kind in ("symint", "symfloat", "symbool"):
         return f"{str(kind)[3:]} {size(known.get('expr'))}"
     if kind in ("list", "tuple"):
-        items = ", ".join(value(item) for item in _sequence(known.get("items")))
+        items = ", ".join(value(item) for item in as_list(known.get("items")))
         return f"[{items}]" if kind == "list" else f"({items})"
     if "v" in known:
         return argument(known["v"], str)
@@ -420,15 +413,15 @@ def size(text: Json) -> str:
 
 
 def _tensor(known: Mapping[str, Json]) -> str:
-    sizes = [size(item) for item in _sequence(known.get("size"))]
-    notes = [str(flag) for flag in _sequence(known.get("flags"))]
+    sizes = [size(item) for item in as_list(known.get("size"))]
+    notes = [str(flag) for flag in as_list(known.get("flags"))]
     if known.get("device") not in (None, "cpu"):
         notes.insert(0, str(known["device"]))
     if known.get("layout") not in (None, "strided"):
         notes.append(str(known["layout"]))
     if not is_contiguous(known):
         notes.append(
-            f"strides {[size(item) for item in _sequence(known.get('stride'))]}".replace("'", "")
+            f"strides {[size(item) for item in as_list(known.get('stride'))]}".replace("'", "")
         )
     if known.get("requires_grad"):
         notes.append("requires_grad")
@@ -438,7 +431,7 @@ def _tensor(known: Mapping[str, Json]) -> str:
 def is_contiguous(known: Mapping[str, Json]) -> bool:
     """Return True if a tensor description has row-major strides (symbolic ones count as such)."""
     step = 1
-    sizes, strides = _sequence(known.get("size")), _sequence(known.get("stride"))
+    sizes, strides = as_list(known.get("size")), as_list(known.get("stride"))
     for length, stride in zip(reversed(sizes), reversed(strides), strict=False):
         if not isinstance(length, int) or not isinstance(stride, int):
             return True

@@ -31,6 +31,7 @@ from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.processes.liveness import PROCESS
 from torchreel.store.records import Compile, Failure, Recording
 
@@ -170,7 +171,7 @@ def config_table(compile: Compile, entries: Sequence[ConfigEntry], given: Facts)
 def facts_of_checkpoint(data: bytes) -> Facts:
     """Return the facts that only the Dynamo graph's checkpoint holds: options, ambient state."""
     doc = _parsed(data)
-    extra, ambient = _object(doc.get("extra")), _object(doc.get("ambient"))
+    extra, ambient = as_object(doc.get("extra")), as_object(doc.get("ambient"))
     options = extra.get("options")
     given = [o for o in options if isinstance(o, Mapping)] if isinstance(options, list) else []
     return {
@@ -185,13 +186,9 @@ def _spelled(tree: Json) -> str:
 
 def _parsed(data: bytes) -> Mapping[str, Json]:
     try:
-        return _object(parse_json(data))
+        return as_object(parse_json(data))
     except (ValueError, RecursionError):
         return {}
-
-
-def _object(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, Mapping) else {}
 
 
 # -- frame ----------------------------------------------------------------------------------------

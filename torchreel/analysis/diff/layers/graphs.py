@@ -19,6 +19,7 @@ from torchreel.analysis.diff.report import ABSENT, LayerDifference
 from torchreel.errors import DamagedStore
 from torchreel.store.documents import graph_documents, spelling
 from torchreel.store.documents.jsontypes import Json, digest_of, parse_json
+from torchreel.store.documents.kinds import as_object
 
 _ORIGINS = frozenset({
     "stack_trace", "nn_module_stack", "fwd_nn_module_stack", "source_fn_stack",
@@ -153,7 +154,7 @@ def _key(node: Node, graph: Mapping[str, Json]) -> str:
 
 
 def _compared(node: Node, graph: Mapping[str, Json]) -> Json:
-    op, meta = node.get("op"), _object(node.get("meta"))
+    op, meta = node.get("op"), as_object(node.get("meta"))
     value = meta.get("val", meta.get("example_value"))
     kept = {
         key: _bindings(item) if key == "unbacked_bindings" else item
@@ -173,9 +174,9 @@ def _target(node: Node, graph: Mapping[str, Json]) -> Json:
         return target
     if op in ("placeholder", "output"):
         return None
-    if target in _object(graph.get("modules")):
+    if target in as_object(graph.get("modules")):
         return "graph"
-    return ["attribute", _object(graph.get("attributes")).get(target)]
+    return ["attribute", as_object(graph.get("attributes")).get(target)]
 
 
 def _bindings(value: Json) -> Json:
@@ -187,7 +188,7 @@ def _bindings(value: Json) -> Json:
 def _body(node: Node, graph: Mapping[str, Json]) -> Mapping[str, Json] | None:
     if node.get("op") not in ("get_attr", "call_module"):
         return None
-    found = _object(graph.get("modules")).get(str(node.get("target")))
+    found = as_object(graph.get("modules")).get(str(node.get("target")))
     return found if isinstance(found, Mapping) else None
 
 
@@ -204,7 +205,7 @@ def _difference(
 
 def _metadata(one: Node, other: Node) -> tuple[str, str]:
     """Return the differing metadata of two nodes that print alike."""
-    left, right = _object(one.get("meta")), _object(other.get("meta"))
+    left, right = as_object(one.get("meta")), as_object(other.get("meta"))
     keys = [k for k in sorted({*left, *right}) if left.get(k) != right.get(k) and k not in _ORIGINS]
     found = [", ".join(f"{k} {_text(side.get(k))}" for k in keys) for side in (left, right)]
     return found[0] or "(used elsewhere)", found[1] or "(used elsewhere)"
@@ -217,7 +218,3 @@ def _text(value: Json) -> str:
 def _nodes(graph: Mapping[str, Json]) -> list[Node]:
     nodes = graph_documents.unfold(graph)
     return [node if isinstance(node, Mapping) else {"op": str(node)} for node in nodes]
-
-
-def _object(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, Mapping) else {}

@@ -26,7 +26,6 @@ from torchreel.formats.shape_env import snapshots
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
-from torchreel.minifier.cases.descriptions import as_list, as_object
 from torchreel.minifier.cases.resizing import resized_checkpoints
 from torchreel.minifier.oracle.child import code_generation
 from torchreel.minifier.oracle.child.backends import backend_of
@@ -58,6 +57,7 @@ from torchreel.replay.accuracy.results import Results
 from torchreel.replay.child import restore
 from torchreel.replay.imposed.device import libraries
 from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.documents.kinds import as_list, as_object
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import Signature, from_exception, predicate_signature
 from torchreel.torch_compat.autograd import aot

@@ -36,6 +36,7 @@ from torchreel.replay.child.frames import known_tensors, modules, patches, sets
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.documents.kinds import list_only
 from torchreel.store.records import Compile, FrameBundle
 
 if TYPE_CHECKING:
@@ -232,9 +233,11 @@ def _patches_of(bundle: LoadedBundle) -> tuple[list[Patch], list[str]]:
     """Return the members that the program had changed, and notes on those that can't be had."""
     found = _parsed(bundle.document).get("patches")
     known = found if isinstance(found, Mapping) else {}
-    notes = [f"changed by the program, and not kept: {one}" for one in _list(known.get("left_out"))]
+    notes = [
+        f"changed by the program, and not kept: {one}" for one in list_only(known.get("left_out"))
+    ]
     changed = []
-    for row in _list(known.get("kept")):
+    for row in list_only(known.get("kept")):
         if not isinstance(row, Mapping):
             raise DamagedStore(f"A member of a module is malformed: {row!r:.60}.")
         name = str(row.get("member"))
@@ -259,11 +262,7 @@ def _mark(rows: Sequence[Any]) -> None:
         with suppress(ImportError, ValueError, TypeError):
             members = vars(importlib.import_module(str(row.get("module"))))
             if (value := members.get(str(row.get("member")))) is not None:
-                rules.mark_for_dynamo(value, [str(mark) for mark in _list(row.get("marks"))])
-
-
-def _list(found: object) -> list[Any]:
-    return found if isinstance(found, list) else []
+                rules.mark_for_dynamo(value, [str(mark) for mark in list_only(row.get("marks"))])
 
 
 def _install_lines(found: Json) -> None:
@@ -492,7 +491,7 @@ def _frame(
     known = content.get("resume"), content.get("traced")
     whole = content.get("resumed")
     resumed = None if whole is None else LoadedFrame(*_called(whole), bundle.missing, notes)
-    _mark(_list(_parsed(bundle.document).get("marks")))
+    _mark(list_only(_parsed(bundle.document).get("marks")))
     levels = _levels(bundle.document, tensors)
     changed, more = _patches_of(bundle)
     notes = (*notes, *more)

@@ -13,6 +13,7 @@ from typing import Any
 from torchreel.errors import UnsupportedError
 from torchreel.replay.imposed.facts import AUTOTUNED, FUSED, PADDED
 from torchreel.store.documents.jsontypes import Json, canonical_json
+from torchreel.store.documents.kinds import list_only
 from torchreel.torch_compat.patching import patched
 
 
@@ -23,7 +24,7 @@ def impose(stack: ExitStack, facts: Mapping[str, Json]) -> None:
     from torch._inductor.scheduler import Scheduler
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
-    times = iter(_rows(facts, FUSED))
+    times = iter(list_only(facts.get(FUSED)))
 
     def measured(scheduler: Any, *args: Any) -> tuple[float, str]:
         found = next(times, None)
@@ -35,14 +36,9 @@ def impose(stack: ExitStack, facts: Mapping[str, Json]) -> None:
         stack.enter_context(patched(Scheduler, name, measured))
     # A kernel that is loaded to be measured looks for the driver.
     stack.enter_context(patched(triton_helpers, "set_driver_to_gpu", lambda: None))
-    tuned = _Autotuned(_rows(facts, AUTOTUNED))
+    tuned = _Autotuned(list_only(facts.get(AUTOTUNED)))
     stack.enter_context(patched(AlgorithmSelectorCache, "do_autotuning", tuned.function()))
-    stack.enter_context(patched(pad_mm, "_should_pad", _padding(_rows(facts, PADDED))))
-
-
-def _rows(facts: Mapping[str, Json], name: str) -> list[Json]:
-    found = facts.get(name)
-    return found if isinstance(found, list) else []
+    stack.enter_context(patched(pad_mm, "_should_pad", _padding(list_only(facts.get(PADDED)))))
 
 
 _NOT_MEASURED = (
