@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.failures.signature import NEEDS_FRAME, Signature
 from torchreel.store.records import Compile
 
@@ -51,7 +52,7 @@ def _document(checkpoint: bytes) -> Mapping[str, Json]:
         document: Json = parse_json(checkpoint)
     except ValueError:
         return {}
-    return document if isinstance(document, dict) else {}
+    return as_object(document)
 
 
 def _extra(document: Json, key: str) -> Json:

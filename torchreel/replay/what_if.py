@@ -20,6 +20,7 @@ from torchreel.errors import DamagedStore, UsageError
 from torchreel.replay.compare.verdict import CHANGED, DIVERGED, IDENTICAL, UNCHANGED, Verdict
 from torchreel.replay.imposed.facts import Facts
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.documents.kinds import as_object, list_only
 
 MODULES = ("dynamo", "functorch", "inductor", "fx")
 ENTRIES = ("graph", "aot")
@@ -127,8 +128,7 @@ def applied(document: bytes, asked: Changes) -> bytes:
     if asked.backend is not None:
         if doc.get("entry") != "graph":
             raise UsageError("--backend needs --entry graph: an ATen graph is Inductor's already.")
-        extra = doc.get("extra")
-        known = extra if isinstance(extra, Mapping) else {}
+        known = as_object(doc.get("extra"))
         # The options were those of the recorded backend.
         found["extra"] = {**known, "backend": asked.backend, "options": []}
     for old, new in asked.devices:
@@ -148,7 +148,7 @@ def machine(facts: Facts, asked: Changes) -> Facts:
 
 def _configured(recorded: Json, asked: Changes) -> list[Json]:
     names = {tuple(name.split(".", 1)) for name, _ in asked.config}
-    entries = recorded if isinstance(recorded, list) else []
+    entries = list_only(recorded)
     kept = [
         e
         for e in entries

@@ -17,6 +17,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.store import Store
 from torchreel.store.configs import ConfigEntry
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.failures.signature import Signature
 from torchreel.store.writer import Writer
 
@@ -92,7 +93,7 @@ _STAGES = {"graph": "dynamo", "aot": "forward"}
 
 
 def _entry(entry: Json) -> ConfigEntry:
-    fields = entry if isinstance(entry, dict) else {}
+    fields = as_object(entry)
     return ConfigEntry(str(fields["module"]), str(fields["key"]), fields["value"], True)
 
 

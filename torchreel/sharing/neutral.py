@@ -126,8 +126,7 @@ def sizes_in(case: Case) -> frozenset[int]:
     held: list[Json] = [*case.checkpoint.inputs]
     held += [node.value for graph in _graphs(case.graph) for node in graph.nodes]
     while held:
-        value = held.pop()
-        fields = as_object(value)
+        fields = as_object(held.pop())
         for key in ("size", "stride"):
             found |= {item for item in as_list(fields.get(key)) if type(item) is int}
         held += as_list(fields.get("items"))

@@ -31,6 +31,7 @@ from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json, json_text
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.documents.sources import source_name
 from torchreel.store.records import Compile, Event
 
@@ -152,7 +153,7 @@ the beginning."""
 
 
 def _data(event: Event) -> Data:
-    return event.data if isinstance(event.data, Mapping) else {}
+    return as_object(event.data)
 
 
 def _named(*fields: str) -> Callable[[Event], Iterable[str]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from torchreel.errors import DamagedStore
 from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of, parse_json
-from torchreel.store.documents.kinds import as_object
+from torchreel.store.documents.kinds import as_object, list_only
 
 _CALLS = ("call_function", "call_method", "call_module")
 _INPUT = "placeholder"
@@ -138,7 +138,7 @@ class _Shape(_Outline):
     def __init__(self, graph: Mapping[str, Json], inputs: Json) -> None:
         """Know the inputs of the outer graph: its nodes do not say all, as that one is all zero."""
         names = [str(node.get("name")) for node in _nodes(graph) if node.get("op") == _INPUT]
-        self._inputs = dict(zip(names, inputs if isinstance(inputs, list) else [], strict=False))
+        self._inputs = dict(zip(names, list_only(inputs), strict=False))
 
     def source(self, node: Mapping[str, Json]) -> Json:
         """Return the kind of an input's dtype, its layout and its flags."""
@@ -207,8 +207,7 @@ _DTYPES = [
 
 
 def _nodes(graph: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
-    found = graph.get("nodes")
-    for node in found if isinstance(found, list) else []:
+    for node in list_only(graph.get("nodes")):
         if isinstance(node, Mapping):
             yield node
 
@@ -238,7 +237,7 @@ def _operands(tree: Json, depth: int = 0) -> Iterator[str]:
 
 
 def _config_keys(config: Json) -> Iterator[str]:
-    for entry in config if isinstance(config, list) else []:
+    for entry in list_only(config):
         if isinstance(entry, Mapping):
             yield f"{entry.get('module')}.{entry.get('key')}"
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchreel.store.documents.jsontypes import Json, digest_of
+from torchreel.store.documents.kinds import list_only
 
 _REDACTED = "<redacted>"
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -75,7 +76,7 @@ NO_DEFINITIONS = Definitions()
 
 def definitions_of(chain: Json) -> Definitions:
     """Return the definitions in the chain of a failure; what is none of these is passed over."""
-    members = [each for each in chain if isinstance(each, dict)] if isinstance(chain, list) else []
+    members = [each for each in list_only(chain) if isinstance(each, dict)]
     return Definitions(
         tuple(tuple(_read(each["called"])) for each in members if "called" in each),
         tuple(one for each in members for one in _read(each.get("traced"))),
@@ -83,7 +84,7 @@ def definitions_of(chain: Json) -> Definitions:
 
 
 def _read(found: Json) -> Iterator[RecordedDefinition]:
-    for each in found if isinstance(found, list) else ():
+    for each in list_only(found):
         match each:
             case {"file": str(file), "line": int(line), "text": str(text)}:
                 yield RecordedDefinition(file.replace("\\", "/"), line, text)

@@ -17,6 +17,7 @@ from torchreel.analysis.triage.definitions import definitions_of
 from torchreel.analysis.triage.program_part import NO_PART, ProgramPart, program_part
 from torchreel.store import Store, queries, schema
 from torchreel.store.documents.jsontypes import canonical_json
+from torchreel.store.documents.kinds import list_only
 from torchreel.store.failures.signature import ASKED, Signature, crash_signature
 from torchreel.store.records import Compile, Failure, Graph, Recording
 
@@ -213,7 +214,7 @@ def _parts(store: Store, failures: Sequence[Failure]) -> dict[int, ProgramPart]:
 
 
 def _part(failure: Failure, traceback: bytes) -> ProgramPart:
-    chain = failure.chain if isinstance(failure.chain, list) else []
+    chain = list_only(failure.chain)
     types = [str(each["type"]) for each in chain if isinstance(each, dict) and "type" in each]
     text = traceback.decode("utf-8", "replace")
     return program_part(

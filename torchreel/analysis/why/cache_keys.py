@@ -27,6 +27,7 @@ from torchreel.events.nondeterminism import CacheOutcome
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.documents.kinds import as_object
 
 ARTIFACT = "artifact"
 """The kind of torch's trace that has the factors, one record for each lookup."""
@@ -153,7 +154,7 @@ def _object(data: bytes) -> Mapping[str, Json]:
         found = parse_json(data)
     except (ValueError, RecursionError) as error:
         raise DamagedStore(f"A record of torch's trace is not JSON: {error}.") from error
-    return found if isinstance(found, Mapping) else {}
+    return as_object(found)
 
 
 def _text(value: Json) -> str:

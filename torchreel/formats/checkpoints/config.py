@@ -18,6 +18,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.formats import node_arguments
 from torchreel.patterns import lazy_text
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.torch_compat import configs
 
 # Names of entries that lead outside: commands, paths, libraries, callables, remote services.
@@ -100,7 +101,7 @@ def _is_inert(tree: Json) -> bool:
 def check_entries(entries: Sequence[Json]) -> None:
     """Raise `UnsupportedError` for an entry that does not say of which module and key it is."""
     for entry in entries:
-        fields = entry if isinstance(entry, Mapping) else {}
+        fields = as_object(entry)
         if not all(isinstance(fields.get(key), str) for key in ("module", "key")):
             raise UnsupportedError(f"malformed entry of a config {entry!r:.80}")
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from torchreel.errors import UnsupportedError, UntrustedError
 from torchreel.formats import targets
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.torch_compat.export import exports
 
 Table = dict[Any, Callable[..., Any]]
@@ -84,7 +85,7 @@ def decode(data: Json, own: Mapping[str, Callable[[], object]]) -> Tables:
     for a table that is none.
     """
     usual = exports.default_decompositions()
-    found = data if isinstance(data, Mapping) else {}
+    found = as_object(data)
     keys = ("composite", "python")
     made = [_changed(table, found.get(key), own) for key, table in zip(keys, usual, strict=True)]
     return Tables(*made)

@@ -31,7 +31,7 @@ from torchreel.formats.tensors.check import check_description
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.fields import INFERENCE
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
-from torchreel.store.documents.kinds import required_list, required_object
+from torchreel.store.documents.kinds import list_only, required_list, required_object
 from torchreel.torch_compat import counters, distributed, fx, shapes
 from torchreel.torch_compat.autograd import aot
 from torchreel.torch_compat.dynamo import automatic_dynamic, backends, contexts
@@ -279,8 +279,8 @@ def _flags(symbolic: Json, concrete: Json) -> list[Json]:
 
     Dynamo's fake of an inference tensor is none.
     """
-    real = concrete if isinstance(concrete, list) else []
-    fake = symbolic if isinstance(symbolic, list) else []
+    real = list_only(concrete)
+    fake = list_only(symbolic)
     kept: list[Json] = [flag for flag in real if flag != INFERENCE]
     return [*kept, INFERENCE] if INFERENCE in fake else kept
 

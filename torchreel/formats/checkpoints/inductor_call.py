@@ -10,6 +10,7 @@ import msgspec
 from torchreel.errors import RefusedError
 from torchreel.formats import node_arguments
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.reading.typed import convert
 
 
@@ -55,7 +56,7 @@ def _unboxed(key: str, value: Any) -> Any:
 
 def decode_arguments(described: Json) -> dict[str, object]:
     """Return the described arguments.  Raises RefusedError where one has another type."""
-    pairs = described.items() if isinstance(described, Mapping) else ()
+    pairs = as_object(described).items()
     decoded = {key: node_arguments.decode_value(value, _no_leaf) for key, value in pairs}
     return dict(_held(decoded, _Arguments, "an argument of Inductor"))
 

@@ -23,6 +23,7 @@ from torchreel.formats.checkpoints.document import CheckpointDoc, graph_checkpoi
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.torch_compat import fx, shapes
 from torchreel.torch_compat.dynamo import contexts
 from torchreel.torch_compat.tensors import fake_tensors
@@ -135,7 +136,7 @@ def with_numbers(doc: CheckpointDoc) -> CheckpointDoc:
     if not isinstance(traced, Mapping) or not isinstance(settings, Mapping):
         return doc
     table, sizes = snapshots.decode_symbols(traced), settings.get("sizes")
-    known = sizes if isinstance(sizes, Mapping) else {}
+    known = as_object(sizes)
     numbers = {
         symbol: size
         for name, symbol in table.items()
@@ -252,5 +253,4 @@ def _described(value: Json, number: Callable[[Json], Json]) -> Json:
 
 def own_code(settings: Mapping[str, Json]) -> list[str]:
     """Return the names of the program's own code that a piece is compiled with."""
-    own = settings.get(OWN)
-    return [str(name) for name in own] if isinstance(own, list) else []
+    return [str(name) for name in list_only(settings.get(OWN))]

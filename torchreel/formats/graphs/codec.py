@@ -27,6 +27,7 @@ from torchreel.formats.tensors.encoder import Encoder
 from torchreel.formats.tensors.fakes import Decoder
 from torchreel.formats.tensors.synthetic import synthesise
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import list_only
 from torchreel.torch_compat import distributed, fx
 from torchreel.torch_compat.dynamo import contexts
 from torchreel.torch_compat.graph_calls import activation_checkpoints
@@ -149,7 +150,7 @@ class _GraphBuilder:
         """
         order = self.doc.extra.get("member_order")
         given = [*map(names.check_member, (*self.doc.modules, *self.doc.attributes))]
-        known = [str(name) for name in order] if isinstance(order, list) else []
+        known = [str(name) for name in list_only(order)]
         return [n for n in known if n in given] + [n for n in sorted(given) if n not in known]
 
     def _member(self, name: str) -> object:
@@ -209,7 +210,7 @@ class _GraphBuilder:
         counts = self.doc.extra.get("name_counts")
         fx.set_graph_names(
             graph,
-            [str(name) for name in erased] if isinstance(erased, list) else [],
+            [str(name) for name in list_only(erased)],
             {str(k): int(str(v)) for k, v in mapping_of(counts).items()},
         )
 

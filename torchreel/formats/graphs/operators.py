@@ -18,7 +18,7 @@ from torchreel.formats.graphs import OPERATORS
 from torchreel.formats.graphs.document import GraphDoc
 from torchreel.formats.tensors.encoder import Encoder
 from torchreel.store.documents.jsontypes import Json, canonical_json
-from torchreel.store.documents.kinds import list_only
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.torch_compat.operators import dispatcher
 from torchreel.torch_compat.tensors import fake_tensors
 
@@ -151,8 +151,7 @@ def operators_of(graphs: Iterable[GraphDoc]) -> dict[str, Json]:
     """Return the operators of several graphs, nested ones included, with all recorded calls."""
     found: dict[str, dict[str, Json]] = {}
     for graph in graphs:
-        known = graph.extra.get(OPERATORS)
-        for name, one in known.items() if isinstance(known, Mapping) else ():
+        for name, one in as_object(graph.extra.get(OPERATORS)).items():
             _join(found, str(name), one)
         for name, one in operators_of(graph.modules.values()).items():
             _join(found, name, one)

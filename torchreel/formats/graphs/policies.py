@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from torchreel.errors import UnsupportedError
 from torchreel.formats.graphs import SAVE_POLICY
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.torch_compat.graph_calls import activation_checkpoints
 
 Answers = Mapping[str, tuple[str, ...]]
@@ -28,8 +29,8 @@ def answers_of(extra: Mapping[str, Json]) -> Answers | None:
         return None
     data, known = extra[SAVE_POLICY], activation_checkpoints.answers()
     found: dict[str, tuple[str, ...]] = {}
-    for name, answers in data.items() if isinstance(data, Mapping) else ():
-        texts = tuple(map(str, answers)) if isinstance(answers, list) else ()
+    for name, answers in as_object(data).items():
+        texts = tuple(map(str, list_only(answers)))
         if not texts or not known.issuperset(texts):
             raise UnsupportedError(f"no policy of checkpointing answers {answers!r:.80}")
         found[str(name)] = texts

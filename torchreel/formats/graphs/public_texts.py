@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchreel.formats import namespaces
+from torchreel.store.documents.kinds import as_object
 
 # A function of the program is in a graph as well if it allows that (`allow_in_graph`).
 _TORCHS = ("fn:torch.", "fn:_operator.", "fn:builtins.", "fn:math.", "hop:", "op:", "packet:")
@@ -68,8 +69,7 @@ def _of_node(node: Mapping[str, Any]) -> Iterator[str]:
     target = str(node.get("target"))
     yield from (target, str(node.get("name")))
     needs_all = node.get("op") == "call_method" or computes(target)
-    kwargs = node.get("kwargs")
-    named = [*kwargs.values()] if isinstance(kwargs, Mapping) else []
+    named = [*as_object(node.get("kwargs")).values()]
     for operands in (node.get("args"), named):
         yield from _texts(operands) if needs_all else _tagged(operands)
 

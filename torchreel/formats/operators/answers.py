@@ -19,6 +19,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torchreel.errors import UnsupportedError
 from torchreel.formats import node_arguments, symbols
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import list_only
 
 _DYNAMIC = 1
 """A size that depends on data, where there are real tensors: a size that every bound admits."""
@@ -103,7 +104,7 @@ def _leaves(items: Sequence[object]) -> list[object]:
 
 def _flat(items: Json) -> list[Json]:
     found: list[Json] = []
-    for item in items if isinstance(items, list) else ():
+    for item in list_only(items):
         if isinstance(item, Mapping) and "list" in item:
             found += _flat(item["list"])
             continue

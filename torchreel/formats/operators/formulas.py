@@ -25,6 +25,7 @@ from torchreel.formats.operators.answers import (
 )
 from torchreel.formats.tensors.fakes import Decoder
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.torch_compat.shapes import ShapeEnv
 from torchreel.torch_compat.tensors.fake_tensors import FakeTensorMode
 
@@ -117,7 +118,7 @@ def _is_call(node: NodeDoc) -> bool:
 
 def _arguments(tree: Json) -> Iterator[Json]:
     """Yield the arguments of a node in a row, lists taken apart."""
-    for item in tree if isinstance(tree, list) else ():
+    for item in list_only(tree):
         if isinstance(item, list):
             yield from _arguments(item)
         else:
@@ -129,7 +130,7 @@ class _Extraction:
 
     def __init__(self, joint: GraphDoc, node: NodeDoc) -> None:
         self.joint, self.node = joint, node
-        kwargs = node.kwargs if isinstance(node.kwargs, Mapping) else {}
+        kwargs = as_object(node.kwargs)
         self.arguments = [
             *_arguments(node.args),
             *_arguments([kwargs[key] for key in sorted(kwargs)]),
@@ -182,7 +183,7 @@ class _Extraction:
         if name == self.node.name:
             return ["out", 0]
         if node.target == _GETITEM and node.operands == (self.node.name,):
-            args = node.args if isinstance(node.args, list) else []
+            args = list_only(node.args)
             return ["out", args[1]]
         value = node.value
         if isinstance(value, Mapping) and value.get("k") == "symint":

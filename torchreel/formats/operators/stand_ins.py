@@ -30,7 +30,7 @@ from torchreel.formats.operators.answers import (
 )
 from torchreel.formats.operators.formulas import Formula
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.documents.kinds import list_only
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.torch_compat.operators import dispatcher
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,99}\.[A-Za-z_]\w{0,199}\.[A-Za-z_]\w{0,99}", re.ASCII)
@@ -51,7 +51,7 @@ def register(table: Json) -> tuple[str, ...]:
     found: list[str] = []
     formulas: list[Formula] = []
     refused: TorchreelError | None = None
-    for name, data in table.items() if isinstance(table, Mapping) else ():
+    for name, data in as_object(table).items():
         if str(name) in _made:
             found.append(str(name))
         elif not _is_there(str(name)):

@@ -26,6 +26,7 @@ from torchreel.minifier.cases.descriptions import integer
 from torchreel.replay.accuracy import comparators
 from torchreel.replay.compare.causes import CACHES
 from torchreel.store.documents.jsontypes import Json, digest_of, parse_json
+from torchreel.store.documents.kinds import as_object
 
 Harness = Literal["compile", "run", "train", "accuracy", "nodes"]
 HARNESSES: tuple[Harness, ...] = ("compile", "run", "train", "accuracy", "nodes")
@@ -296,7 +297,7 @@ def _operators(doc: CheckpointDoc) -> dict[str, Json]:
 
 
 def _entry_name(entry: Json) -> tuple[Json, Json]:
-    fields = entry if isinstance(entry, Mapping) else {}
+    fields = as_object(entry)
     return fields.get("module"), fields.get("key")
 
 
@@ -305,7 +306,7 @@ def _lean_inputs(inputs: tuple[Json, ...]) -> tuple[Json, ...]:
 
     There is nothing to say about those.
     """
-    fields = [value if isinstance(value, Mapping) else {} for value in inputs]
+    fields = [as_object(value) for value in inputs]
     uses = Counter(found["storage"] for found in fields if "storage" in found)
     return tuple(
         {k: v for k, v in found.items() if k not in ("storage", "storage_size")}
@@ -331,8 +332,7 @@ def lean_shape_env(snapshot: Mapping[str, Json]) -> dict[str, Json]:
     """Return a snapshot with its symbols and their hints and ranges, and nothing that tracing
     learnt.
     """
-    state = snapshot.get("state")
-    known = state if isinstance(state, Mapping) else {}
+    known = as_object(snapshot.get("state"))
     kept: dict[str, Json] = {key: known[key] for key in _KEPT_STATE if key in known}
     return {
         "settings": snapshot.get("settings", {}),

@@ -22,6 +22,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.descriptions import integer
 from torchreel.minifier.cases.last_call import is_export, last_call
 from torchreel.store.documents.jsontypes import Json, canonical_json, digest_of
+from torchreel.store.documents.kinds import list_only
 
 KIND = "source"
 ANYTHING = "*"
@@ -182,8 +183,7 @@ class SourceCase:
         """Read what `to_json` gave.  Raises `UnsupportedError` when it is malformed."""
         if not isinstance(data, Mapping) or not isinstance(data.get("text"), str):
             raise UnsupportedError("the document is not the program that it says it is")
-        imports = data.get("imports")
-        names = tuple(map(str, imports)) if isinstance(imports, list) else ()
+        names = tuple(map(str, list_only(data.get("imports"))))
         found = cls(
             str(data["text"]),
             names,

@@ -8,7 +8,7 @@ the forms (`scripts`), the check (`check`), the issue (`issue`). Called by `torc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ from torchreel.minifier.storage.findings import latest_finding
 from torchreel.minifier.storage.other_failures import find_other_failure
 from torchreel.releases.results import Survey
 from torchreel.store import Store
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.failures.hang_limit import recorded_limit
 from torchreel.store.records import Compile, Failure
 
@@ -195,7 +196,7 @@ def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) ->
 
 def _own_code(case: AnyCase) -> tuple[str, ...]:
     known = case.checkpoint.extra.get("objects") if isinstance(case, Case) else None
-    names = known if isinstance(known, Mapping) else {}
+    names = as_object(known)
     return tuple(name for name in names if not name.startswith(("subclass.", "opaque:")))
 
 

@@ -128,8 +128,7 @@ def compile_arguments(case: Case) -> list[str]:
     found = []
     if case.backend != "inductor":
         found.append(f"backend={backend(case)}")
-    entries = case.checkpoint.extra.get("options")
-    kept, _ = config.writable(as_list(entries))
+    kept, _ = config.writable(as_list(case.checkpoint.extra.get("options")))
     pairs: list[Json] = [[as_object(e)["key"], as_object(e)["value"]] for e in kept]
     if pairs:
         found.append(f"options={spelling.constant({'d': pairs})}")

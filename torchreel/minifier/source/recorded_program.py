@@ -23,6 +23,7 @@ from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.own_modules import with_own_modules
 from torchreel.store import queries
 from torchreel.store.database import Store
+from torchreel.store.documents.kinds import list_only
 from torchreel.store.records import Compile, Recording
 
 _LARGEST = 1 << 20
@@ -144,7 +145,7 @@ def read_program(path: Path) -> tuple[int, bytes]:
 
 def _command(recording: Recording) -> tuple[Path, list[str]]:
     """Return the file that a recording ran, and its arguments."""
-    words = [str(word) for word in recording.argv] if isinstance(recording.argv, list) else []
+    words = [str(word) for word in list_only(recording.argv)]
     if words and Path(words[0]).name.startswith("python"):
         words = _without_options(words[1:])
     if not words or not words[0].endswith(".py"):

@@ -35,6 +35,7 @@ from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.replay.accuracy.comparison import tensors_of
 from torchreel.replay.child import objects, pieces, triton_kernels
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.store.reading.typed import convert
 from torchreel.torch_compat import configs, distributed, fx, shapes
 from torchreel.torch_compat.autograd import aot
@@ -163,8 +164,7 @@ def restore(doc: CheckpointDoc, *, trust: bool = False) -> Restored:
     if doc.entry == "graph" and pieces.is_from_dynamo(doc):
         parameters = sources.decode_named(doc.extra.get("parameter_sources"))
         contexts.mark_as_dynamo_graph(graph, parameters)
-    classes = doc.extra.get("class_names")
-    fx.set_class_names(graph, classes if isinstance(classes, Mapping) else {})
+    fx.set_class_names(graph, as_object(doc.extra.get("class_names")))
     request = _request(doc, graph, table, trust=trust) if doc.entry == "export" else None
     snapshots.restore(env, doc.shape_env, table)  # making fakes may have noted guards
     if "last_sequence" in doc.extra:
@@ -200,7 +200,7 @@ def _request(
 ) -> exported_programs.DecompositionRequest:
     found = doc.extra.get(exported_programs.KEY)
     return exported_programs.decode(
-        found if isinstance(found, Mapping) else {},
+        as_object(found),
         graph, table, doc.hints, objects.kept(doc, trust=trust),
     )  # fmt: skip
 
@@ -304,7 +304,7 @@ def _own_tables(doc: CheckpointDoc, *, trust: bool) -> Iterator[list[str]]:
     known = doc.extra.get(objects.KEY)
     left = [
         f"{name} (code of the program's own: add --trust if you trust who made the store)"
-        for name in (known if isinstance(known, Mapping) else ())
+        for name in as_object(known)
         if name.startswith(added_entries.PREFIX) and name not in loaders
     ]
     stand_in_for(doc)  # an entry may be for an operator that is not here
@@ -337,8 +337,7 @@ def options_of(doc: CheckpointDoc, *, trust: bool = False) -> dict[str, object]:
 
     Raises `UntrustedError` when one of them leads outside (a command, a path, a callable).
     """
-    entries = doc.extra.get("options")
-    kept, left = config.restorable(entries if isinstance(entries, list) else [], trust=trust)
+    kept, left = config.restorable(list_only(doc.extra.get("options")), trust=trust)
     if left:
         raise UntrustedError(
             f"the compile was given options that name code, commands or paths: {', '.join(left)}; "

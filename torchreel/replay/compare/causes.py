@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import canonical_json, parse_json
+from torchreel.store.documents.kinds import list_only
 from torchreel.store.records import Compile
 
 VERSIONS = ("torch", "python", "gxx", "triton", "cuda")
@@ -110,7 +111,7 @@ def _at_checkpoints(store: Store, compile: Compile) -> list[dict[tuple[str, str]
         entries = document.get("config") if isinstance(document, Mapping) else None
         found.append({
             (str(entry.get("module")), str(entry.get("key"))): canonical_json(entry.get("value"))
-            for entry in (entries if isinstance(entries, list) else ())
+            for entry in list_only(entries)
             if isinstance(entry, Mapping)
         })  # fmt: skip
     return found

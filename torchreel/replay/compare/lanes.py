@@ -53,6 +53,7 @@ from torchreel.replay.compare.selection import (
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.records import Compile, Event
 from torchreel.store.trace.metadata import STRING
 
@@ -384,7 +385,7 @@ class _Reader:
 
     def _operator(self, event: Event, depth: int) -> Operator:
         """Return an operator with those that ran within it, which are noted before it."""
-        data = event.data if isinstance(event.data, Mapping) else {}
+        data = as_object(event.data)
         within: list[Operator] = []
         while self._running and self._running[-1][0] > depth:
             within.append(self._running.pop()[1])

@@ -23,6 +23,7 @@ from torchreel.events.trace import TraceStrings
 from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.replay.compare.rules import is_of_trace
 from torchreel.store.documents.jsontypes import Json, canonical_json
+from torchreel.store.documents.kinds import list_only
 from torchreel.store.documents.sources import source_name
 from torchreel.store.records import Event
 from torchreel.store.trace.metadata import STRING
@@ -286,8 +287,7 @@ class Normaliser:
         if event.kind == STRING and isinstance(data, Mapping):
             self._learn(data.get(STRING))
         elif event.kind == TraceStrings.kind and isinstance(data, Mapping):
-            names = data.get("names")
-            for pair in names if isinstance(names, list) else ():
+            for pair in list_only(data.get("names")):
                 self._learn(pair)
 
     def _learn(self, pair: Json) -> None:

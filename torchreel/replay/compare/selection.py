@@ -24,6 +24,7 @@ from torchreel.replay.compare.rules import (
     is_of_trace,
 )
 from torchreel.store.documents.jsontypes import Json, canonical_json
+from torchreel.store.documents.kinds import as_object, list_only
 
 MARK = ShapeEnvCheckpoint.kind
 DISPATCH = FakeDispatch.kind
@@ -207,7 +208,7 @@ def _is_guard_within(event: EventLike, function: str) -> bool:
         return False
     record = event.data.get(event.kind)
     stack = record.get("stack") if isinstance(record, Mapping) else None
-    frames = stack if isinstance(stack, list) else []
+    frames = list_only(stack)
     return any(isinstance(f, Mapping) and f.get("name") == function for f in frames)
 
 
@@ -218,5 +219,5 @@ def _depth(event: EventLike) -> int:
 
 def _is_of_aot(event: EventLike) -> bool:
     """Return True for a trace record of AOTAutograd, which wraps the code that Inductor made."""
-    data = event.data if isinstance(event.data, Mapping) else {}
+    data = as_object(event.data)
     return torch_file(data.get("pathname", "")).startswith("torch/_functorch/")

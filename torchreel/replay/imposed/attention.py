@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import list_only
 
 PREFIX = "aten._scaled_dot_product_"
 SCALED = "aten.mul.Scalar"
@@ -72,7 +73,7 @@ def attentions(rows: Json) -> list[Attention]:
     (`_scaled_dot_product_attention_math`).
     """
     found = []
-    listed: list[Json] = rows if isinstance(rows, list) else []
+    listed: list[Json] = list_only(rows)
     pairs = [(str(row[0]), row[1]) for row in listed if isinstance(row, list) and len(row) == 2]
     for number, (name, result) in enumerate(pairs):
         scaled = name == SCALED and _scales_key(result, pairs[number + 1 : number + 2])
@@ -92,4 +93,4 @@ def _scales_key(query: Json, after: Sequence[tuple[str, Json]]) -> bool:
 
 def _sizes(described: Json) -> list[Json]:
     found = described[1] if isinstance(described, list) and len(described) > 1 else None
-    return found if isinstance(found, list) else []
+    return list_only(found)

@@ -119,8 +119,7 @@ def _module(meta: Mapping[str, Json]) -> str:
 
 def _bodies(document: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     """Yield the graphs in a graph, as text, by their names."""
-    modules = document.get("modules")
-    for name, inner in modules.items() if isinstance(modules, Mapping) else ():
+    for name, inner in as_object(document.get("modules")).items():
         if isinstance(inner, Mapping):
             yield name, text_of(inner)
 
@@ -130,8 +129,7 @@ def text_of(document: Mapping[str, Json], depth: int = 0) -> str:
     if depth > _MAX_DEPTH:
         return "..."
     lines = [spelling.node(node, document) for node in _nodes(document)]
-    modules = document.get("modules")
-    for name, inner in modules.items() if isinstance(modules, Mapping) else ():
+    for name, inner in as_object(document.get("modules")).items():
         if isinstance(inner, Mapping):
             body = text_of(inner, depth + 1).replace("\n", "\n    ")
             lines += ["", f"{name}:", f"    {body}"]

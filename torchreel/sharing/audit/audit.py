@@ -13,6 +13,7 @@ from torchreel.sharing.audit.finding_kinds import kind_of
 from torchreel.sharing.audit.leftovers import leftovers
 from torchreel.sharing.audit.walk import Leaf, leaves
 from torchreel.store import Store
+from torchreel.store.documents.kinds import list_only
 from torchreel.store.files.sqlite_files import path_of
 from torchreel.store.passwords import hidden
 
@@ -112,6 +113,6 @@ def _declared(store: Store) -> frozenset[str]:
     needed: set[str] = set()
     for row in store.rows(select(table.document).where(table.kind == "shared")):
         held = row.document.get("needed") if isinstance(row.document, dict) else None
-        items = held if isinstance(held, list) else []
+        items = list_only(held)
         needed |= {item for item in items if isinstance(item, str) and _NUMBER.fullmatch(item)}
     return frozenset(needed)

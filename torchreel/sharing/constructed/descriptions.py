@@ -15,6 +15,7 @@ from torchreel.sharing.constructed.scalars import (
 )
 from torchreel.sharing.pseudonyms import Pseudonyms
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.torch_compat.tensors.fake_tensors import own_subclass
 
 _TRUTHS = ("requires_grad", "leaf", "parameter")
@@ -50,8 +51,7 @@ class Descriptions:
         if kind in ("symint", "symfloat", "symbool"):
             return self._symbolic(str(kind), data)
         if kind in _SEQUENCES:
-            items = data.get("items")
-            held = [self.of(item, depth + 1) for item in items] if isinstance(items, list) else []
+            held = [self.of(item, depth + 1) for item in list_only(data.get("items"))]
             return {"k": str(kind), "items": held}
         if kind in ("int", "bool", "float", "NoneType"):
             return {"k": str(kind), "v": number_of(data.get("v"))}
@@ -112,7 +112,7 @@ class Descriptions:
         return self.of(data, depth + 1)
 
     def _view(self, key: str, data: Json, depth: int) -> Json:
-        fields = data if isinstance(data, Mapping) else {}
+        fields = as_object(data)
         creation = str(fields.get("creation"))
         found: dict[str, Json] = {"base": self.of(fields.get("base"), depth + 1)}
         return {**found, "creation": creation if creation in _CREATIONS else "DEFAULT"}

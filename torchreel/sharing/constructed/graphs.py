@@ -16,6 +16,7 @@ from torchreel.sharing.constructed.descriptions import Descriptions
 from torchreel.sharing.constructed.operators import Operators
 from torchreel.sharing.constructed.scalars import refused
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.torch_compat.autograd import aot
 
 _VALUES = ("val", "example_value")
@@ -70,8 +71,8 @@ class Graphs:
         if node.op not in _OPERATIONS:
             raise refused("a node of the kind", node.op)
         target = self._node_target(node, names, graph)
-        trees = node.args if isinstance(node.args, list) else []
-        kwargs = node.kwargs if isinstance(node.kwargs, Mapping) else {}
+        trees = list_only(node.args)
+        kwargs = as_object(node.kwargs)
         custom = node.op == "call_function" and namespaces.is_custom(node.target)
         named = self._operators.parameter if custom else keyword
         return NodeDoc(

@@ -17,7 +17,7 @@ from torchreel.sharing.constructed.descriptions import Descriptions
 from torchreel.sharing.constructed.scalars import refused
 from torchreel.sharing.neutral import is_plain_float, is_plain_integer, neutral_choices
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.documents.kinds import list_only
+from torchreel.store.documents.kinds import as_object, list_only
 
 _TYPES = frozenset({
     "Tensor", "int", "float", "bool", "str", "complex", "SymInt", "SymFloat", "SymBool", "Scalar",
@@ -100,9 +100,8 @@ class Operators:
         return whole
 
     def _call(self, data: Json) -> Json:
-        fields = data if isinstance(data, Mapping) else {}
-        named = fields.get("kwargs")
-        kwargs = named if isinstance(named, Mapping) else {}
+        fields = as_object(data)
+        kwargs = as_object(fields.get("kwargs"))
         return {
             "args": [self._argument(item) for item in list_only(fields.get("args"))],
             "kwargs": {self.parameter(str(k)): self._argument(v) for k, v in kwargs.items()},
@@ -110,7 +109,7 @@ class Operators:
         }
 
     def _argument(self, data: Json) -> Json:
-        fields = data if isinstance(data, Mapping) else {}
+        fields = as_object(data)
         if "value" in fields:
             return {"value": self._descriptions.of(fields["value"])}
         if "list" in fields:

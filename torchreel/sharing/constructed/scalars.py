@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from torchreel.errors import UnsupportedError
 from torchreel.formats import symbols
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import list_only
 
 FLOAT = re.compile(r"-?0x[01]\.?[0-9a-f]{0,13}p[+-]\d{1,4}|-?inf|nan")
 DEVICE = re.compile(r"(?:cpu|cuda|meta|xpu|mps|hpu)(?::\d{1,3})?")
@@ -92,7 +93,7 @@ def number_of(data: Json) -> Json:
         ((kind, held),) = data.items()
         if kind == "f" and isinstance(held, str) and FLOAT.fullmatch(held):
             return {"f": held}
-        parts = held if isinstance(held, list) else []
+        parts = list_only(held)
         if kind == "c" and len(parts) == 2 and all(FLOAT.fullmatch(str(part)) for part in parts):
             return {"c": [str(part) for part in parts]}
     raise refused("the value", data)

@@ -12,7 +12,7 @@ from torchreel.sharing.constructed.scalars import Symbols, constant_of, number_o
 from torchreel.sharing.constructed.sources import source
 from torchreel.sharing.pseudonyms import Pseudonyms
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.documents.kinds import as_object
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.torch_compat import configs
 
 _FAKE_MODE = ("allow_non_fake_inputs", "allow_scalar_outputs", "static_shapes", "allow_meta")
@@ -135,11 +135,11 @@ def _rows(data: Json, symbols: Symbols, maker):  # type: ignore[no-untyped-def]
 
 
 def _set(data: Json, symbols: Symbols) -> Json:
-    return [symbols.name(str(item)) for item in data] if isinstance(data, list) else []
+    return [symbols.name(str(item)) for item in list_only(data)]
 
 
 def _assumptions(given: Json) -> Json:
-    found = [str(item) for item in given] if isinstance(given, list) else []
+    found = [str(item) for item in list_only(given)]
     if not all(_ASSUMPTION.fullmatch(item) for item in found):
         raise refused("the assumptions", given)
     return list(found)

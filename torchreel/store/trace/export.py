@@ -17,6 +17,7 @@ from torchreel.events.trace import TraceStrings
 from torchreel.store import queries
 from torchreel.store.addressing import Address
 from torchreel.store.database import Store
+from torchreel.store.documents.kinds import list_only
 from torchreel.store.records import Compile, Event, Recording
 from torchreel.store.trace.metadata import STRING
 from torchreel.store.trace.trace_records import FILE_PREFIX, Record, write
@@ -109,8 +110,7 @@ def _records(store: Store, recording: Recording, event: Event) -> Iterator[tuple
     if not isinstance(event.data, Mapping):
         return
     if event.kind == STRINGS:
-        names = event.data.get("names")
-        for pair in names if isinstance(names, list) else []:
+        for pair in list_only(event.data.get("names")):
             yield _record(recording, event, {STRING: pair}, None), True
         return
     payload, found = _payload(store, event)

@@ -31,7 +31,7 @@ from torchreel.store.configs import ConfigEntry
 from torchreel.store.database import Store
 from torchreel.store.documents import spelling
 from torchreel.store.documents.jsontypes import Json, parse_json
-from torchreel.store.documents.kinds import as_object
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.store.processes.liveness import PROCESS
 from torchreel.store.records import Compile, Failure, Recording
 
@@ -172,8 +172,7 @@ def facts_of_checkpoint(data: bytes) -> Facts:
     """Return the facts that only the Dynamo graph's checkpoint holds: options, ambient state."""
     doc = _parsed(data)
     extra, ambient = as_object(doc.get("extra")), as_object(doc.get("ambient"))
-    options = extra.get("options")
-    given = [o for o in options if isinstance(o, Mapping)] if isinstance(options, list) else []
+    given = [o for o in list_only(extra.get("options")) if isinstance(o, Mapping)]
     return {
         **{f"options {o.get('key')}": DiffFact(_spelled(o.get("value"))) for o in given},
         **{f"ambient {name}": DiffFact(_spelled(tree)) for name, tree in ambient.items()},

@@ -19,7 +19,7 @@ from torchreel.analysis.diff.report import ABSENT, LayerDifference
 from torchreel.errors import DamagedStore
 from torchreel.store.documents import graph_documents, spelling
 from torchreel.store.documents.jsontypes import Json, digest_of, parse_json
-from torchreel.store.documents.kinds import as_object
+from torchreel.store.documents.kinds import as_object, list_only
 
 _ORIGINS = frozenset({
     "stack_trace", "nn_module_stack", "fwd_nn_module_stack", "source_fn_stack",
@@ -180,7 +180,7 @@ def _target(node: Node, graph: Mapping[str, Json]) -> Json:
 
 
 def _bindings(value: Json) -> Json:
-    rows = value if isinstance(value, list) else []
+    rows = list_only(value)
     return [{"expr": row[0], "path": row[1]} if isinstance(row, list) and len(row) == 2 else row
             for row in rows]  # fmt: skip
 

@@ -17,6 +17,7 @@ from torchreel.replay.compare.normalise import canonical_text
 from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
 from torchreel.store import queries
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.store.records import Event
 
 
@@ -72,9 +73,8 @@ def _lines(side: DiffSide) -> list[GuardLine]:
 
 def guard_lines(event: Event) -> list[GuardLine]:
     """Return a guard as lines without what is of one process only."""
-    data = event.data if isinstance(event.data, Mapping) else {}
-    code = data.get("code")
-    checks = [_plain(item) for item in code] if isinstance(code, list) else []
+    data = as_object(event.data)
+    checks = [_plain(item) for item in list_only(data.get("code"))]
     rest = [
         f"{key} {_plain(data[key])}"
         for key in ("class", "object", "arguments") if data.get(key) is not None

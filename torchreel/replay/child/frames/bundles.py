@@ -36,7 +36,7 @@ from torchreel.replay.child.frames import known_tensors, modules, patches, sets
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json
-from torchreel.store.documents.kinds import list_only
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.store.records import Compile, FrameBundle
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ class LoadedBundle:
     @property
     def operators(self) -> Mapping[str, Json]:
         """The descriptions of operators that a library of the program's defines, by name."""
-        found = _parsed(self.document).get("operators")
-        return found if isinstance(found, Mapping) else {}
+        return as_object(_parsed(self.document).get("operators"))
 
     def load(self) -> LoadedFrame:
         """Run the pickle: only for those who trust it.
@@ -170,7 +169,7 @@ def read_object(data: bytes, document: Json, name: str) -> object:
 
     Raises what `LoadedBundle.load` does.
     """
-    found = document if isinstance(document, Mapping) else {}
+    found = as_object(document)
     _install_lines(found.get("lines"))
     content = _unpickled(data, _tensors(found.get("tensors")), name, "What the store holds of")
     if not isinstance(content, dict) or content.get("format") not in (1, FORMAT):
@@ -214,8 +213,7 @@ class _State(NamedTuple):
 
 def _state_of(document: Mapping[str, Json]) -> Iterator[_State]:
     """Yield the stored state of modules, owners before what they hold."""
-    found = document.get("state")
-    for row in found if isinstance(found, list) else ():
+    for row in list_only(document.get("state")):
         if not isinstance(row, Mapping):
             raise DamagedStore(f"The state of a module is malformed: {row!r:.60}.")
         try:
@@ -231,8 +229,7 @@ def _state_of(document: Mapping[str, Json]) -> Iterator[_State]:
 
 def _patches_of(bundle: LoadedBundle) -> tuple[list[Patch], list[str]]:
     """Return the members that the program had changed, and notes on those that can't be had."""
-    found = _parsed(bundle.document).get("patches")
-    known = found if isinstance(found, Mapping) else {}
+    known = as_object(_parsed(bundle.document).get("patches"))
     notes = [
         f"changed by the program, and not kept: {one}" for one in list_only(known.get("left_out"))
     ]
@@ -267,7 +264,7 @@ def _mark(rows: Sequence[Any]) -> None:
 
 def _install_lines(found: Json) -> None:
     """Give the lines of the program to whoever quotes them, where its files are not here."""
-    for file, lines in found.items() if isinstance(found, Mapping) else ():
+    for file, lines in as_object(found).items():
         if Path(file).exists() or not isinstance(lines, Mapping):
             continue
         known = linecache.cache.get(file)
@@ -511,8 +508,7 @@ def _entry(value: object) -> object:
 
 
 def _levels(document: bytes, tensors: Sequence[object]) -> dict[int, Sequence[Json]]:
-    described = _parsed(document).get("tensors")
-    pairs = zip(described if isinstance(described, list) else (), tensors, strict=False)
+    pairs = zip(list_only(_parsed(document).get("tensors")), tensors, strict=False)
     return {
         id(tensor): found
         for item, tensor in pairs

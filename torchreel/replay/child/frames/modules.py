@@ -24,6 +24,7 @@ from torchreel.recorder.attach import spec_after
 from torchreel.recorder.frames.patches import state_of
 from torchreel.replay.compare.normalise import installed
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 _scopes: dict[tuple[str, int], dict[str, Any]] = {}
 """Globals that are no module's here, by name and token: shared by the bundles of a process."""
@@ -123,7 +124,7 @@ def differences(found: Json) -> list[str]:
     Where the file of one is where it was, its folder is added to the path: the program had it.
     From now on those that are elsewhere have the names of their files from there.
     """
-    rows = found.items() if isinstance(found, Mapping) else ()
+    rows = as_object(found).items()
     known = {name: row for name, row in rows if isinstance(row, Mapping)}
     for name, recorded in known.items():
         file = str(recorded.get("file"))

@@ -25,6 +25,7 @@ from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json, canonical_json, parse_json
+from torchreel.store.documents.kinds import as_object
 
 _STAGES = ("joint", "forward", "backward", "post_grad")
 
@@ -72,8 +73,7 @@ def _without_operators(document: Json) -> Json:
     extra = document.get("extra") if isinstance(document, Mapping) else None
     if not isinstance(document, Mapping) or not isinstance(extra, Mapping):
         return document
-    modules = document.get("modules")
-    inner = modules.items() if isinstance(modules, Mapping) else ()
+    inner = as_object(document.get("modules")).items()
     return {
         **document,
         "extra": {key: value for key, value in extra.items() if key != "operators"},

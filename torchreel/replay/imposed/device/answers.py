@@ -24,6 +24,7 @@ from torchreel.replay.imposed.attention import attentions
 from torchreel.replay.imposed.device import libraries, measurements
 from torchreel.replay.imposed.facts import ATTENTION, BUILD
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import list_only
 from torchreel.torch_compat.inductor.code_generation import forget_devices
 from torchreel.torch_compat.patching import patched
 
@@ -92,8 +93,7 @@ class Known:
             raise UnsupportedError(
                 f"there are 1 to {_MOST_DEVICES} GPUs, and one of them is current"
             )
-        found = facts.get("architectures")
-        self.architectures = [str(one) for one in found] if isinstance(found, list) else []
+        self.architectures = [str(one) for one in list_only(facts.get("architectures"))]
         build = facts.get(BUILD)
         self.build = build if isinstance(build, str) and build.isalnum() else None
         self.toolkit, self.hip = facts.get("toolkit"), facts.get("hip")
