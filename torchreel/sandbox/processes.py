@@ -15,7 +15,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 # Of <linux/prctl.h>: PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER.
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -121,3 +121,10 @@ def kill_group(pid: int) -> None:
     end_group(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def private_channel() -> IO[bytes]:
+    """Keep standard output to ourselves: whatever else prints, prints to standard error."""
+    channel = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return channel

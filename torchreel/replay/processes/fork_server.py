@@ -19,9 +19,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import IO, NoReturn
+from typing import NoReturn
 
-from torchreel.sandbox.processes import die_with_parent, kill_group
+from torchreel.sandbox.processes import die_with_parent, kill_group, private_channel
 
 REQUEST, ERRORS = "request.json", "errors.txt"
 """In a child's folder: what it reads on standard input, and what it writes to standard error."""
@@ -163,7 +163,7 @@ def forked(python: str, program: str, environment: Mapping[str, str], folder: st
 
 def main() -> None:
     """Fork a child for each task on standard input, one after the other."""
-    channel = _private_channel()
+    channel = private_channel()
     _import(sys.argv[1])
     for line in iter(sys.stdin.buffer.readline, b""):
         program, folder = json.loads(line)
@@ -192,13 +192,6 @@ def _end_of(pid: int) -> int:
     os.close(child)
     kill_group(pid)  # what it left behind; its number is its own until it is waited for
     return os.waitpid(pid, 0)[1]
-
-
-def _private_channel() -> IO[bytes]:
-    """Keep standard output to ourselves: what an import prints is not for the other end."""
-    channel = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    return channel
 
 
 def _import(program: str) -> None:

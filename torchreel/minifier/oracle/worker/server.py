@@ -43,6 +43,7 @@ from torchreel.sandbox.processes import (
     end_children,
     follow_parent,
     kill_group,
+    private_channel,
 )
 from torchreel.store.documents.jsontypes import Json, parse_json
 
@@ -69,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         found = parse_json(options.accelerator.read_bytes())
         assert isinstance(found, Mapping), "`worker_oracle` wrote it"
         _machine.update(found)
-    channel = _private_channel()
+    channel = private_channel()
     sys.path.insert(0, os.getcwd())
     for name in options.imports:
         importlib.import_module(name)
@@ -113,13 +114,6 @@ def _serve(slot: socket.socket, trust: bool) -> None:
         data = parse_line(line)
         if "cancel" not in data:  # of a task that had been answered already
             slot.sendall(_answer(data, slot, trust).to_line())
-
-
-def _private_channel() -> IO[bytes]:
-    """Keep stdout for ourselves: whatever else prints, prints to stderr."""
-    channel = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    return channel
 
 
 def _warm_up(imports: list[str], kernels: bool, trust: bool) -> Mapping[str, Json]:
