@@ -121,6 +121,15 @@ class _ThreadState(threading.local):
         self.mark: Mark | None = None
         self.unnamed: CompileEntry | None = None
 
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Record nothing that this thread does inside of the `with`."""
+        before, self.inside = self.inside, True
+        try:
+            yield
+        finally:
+            self.inside = before
+
 
 class Spans:
     """The open spans of every thread, and the compiles by their names."""

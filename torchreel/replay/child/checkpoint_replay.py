@@ -103,7 +103,7 @@ def _run_recorded(request: Request, report: Report, restored: Restored, facts: F
             for name in stand_ins.guessed()
         ]
         if request.compare:
-            with _apart(recorder):  # eager's run is no part of what was recorded
+            with recorder.spans.here.unrecorded():  # eager's run is not of the compile
                 expected = restore.results_of(restored.doc)
             _note(recorder, compare(expected, restore.results_of(restored.doc, compiled)))
         elif request.execute:
@@ -148,17 +148,6 @@ def _stopping(
     with watching(recorder, stops):
         yield
     report.stopped = stop_report(stops)
-
-
-@contextmanager
-def _apart(recorder: Recorder) -> Iterator[None]:
-    """Record nothing that this thread does inside of the `with`."""
-    here = recorder.spans.here
-    here.inside = True
-    try:
-        yield
-    finally:
-        here.inside = False
 
 
 def _note(recorder: Recorder, difference: Difference | None) -> None:

@@ -236,7 +236,7 @@ def _prepared(guide: _Guide, earlier: Sequence[Mapping[Any, Any]]) -> Callable[[
         if recorded.outcome == MISS:
             asked.forget()
         elif recorded.outcome == HIT:
-            with _unrecorded(guide.recorder):
+            with guide.recorder.spans.here.unrecorded():
                 _fill(asked, recorded.sizes, earlier)
 
     return prepare
@@ -253,13 +253,3 @@ def _fill(asked: CacheLookup, sizes: Sizes | None, earlier: Sequence[Mapping[Any
         if asked.sizes(entry) == sizes:
             asked.entry = entry
             return
-
-
-@contextlib.contextmanager
-def _unrecorded(recorder: Recorder) -> Iterator[None]:
-    here = recorder.spans.here
-    here.inside = True
-    try:
-        yield
-    finally:
-        here.inside = False

@@ -71,11 +71,7 @@ def put_off(libraries: Sequence[str]) -> Iterator[None]:
 
 def _unseen(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        here = recorder.spans.here
-        before, here.inside = here.inside, True
-        try:
+        with recorder.spans.here.unrecorded():
             return function(*args, **kwargs)
-        finally:
-            here.inside = before
 
     return run

@@ -67,11 +67,8 @@ class Prompt:
 
     def ask(self, stops: Stops, what: str) -> None:
         """Hold a prompt; raises Stopped when the replay is to end here."""
-        before, self._here.inside = self._here.inside, True  # nothing done here is recorded
-        try:
+        with self._here.unrecorded():
             self._interact(stops, what)
-        finally:
-            self._here.inside = before
 
     def _interact(self, stops: Stops, what: str) -> None:
         frames = list(_frames(sys._getframe()))
