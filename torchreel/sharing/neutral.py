@@ -124,19 +124,13 @@ def sizes_in(case: Case) -> frozenset[int]:
     """Return the numbers in the sizes and strides of a case, which leave in any event."""
     found: set[int] = set()
     held: list[Json] = [*case.checkpoint.inputs]
-    held += [node.value for graph in _graphs(case.graph) for node in graph.nodes]
+    held += [node.value for graph in case.graph.graphs() for node in graph.nodes]
     while held:
         fields = as_object(held.pop())
         for key in ("size", "stride"):
             found |= {item for item in as_list(fields.get(key)) if type(item) is int}
         held += as_list(fields.get("items"))
     return frozenset(found)
-
-
-def _graphs(graph: GraphDoc) -> Iterator[GraphDoc]:
-    yield graph
-    for inner in graph.modules.values():
-        yield from _graphs(inner)
 
 
 def _literal(path: Path, name: str, place: Place, new: Json) -> Edit:
@@ -226,12 +220,9 @@ def _hint(value: Json) -> Json:
 
 
 def _with_hints(graph: GraphDoc) -> GraphDoc:
-    nodes = tuple(
-        replace(node, meta={key: _with_hint(value) for key, value in node.meta.items()})
-        for node in graph.nodes
+    return graph.with_each_node(
+        lambda node: replace(node, meta={k: _with_hint(value) for k, value in node.meta.items()})
     )
-    modules = {name: _with_hints(inner) for name, inner in graph.modules.items()}
-    return replace(graph, nodes=nodes, modules=modules)
 
 
 def _with_hint(value: Json) -> Json:

@@ -45,7 +45,7 @@ class Leaving:
 
 def _saved(case: Case) -> Iterator[str]:
     """Yield the operators that policies of activation checkpointing save."""
-    for graph in _graphs(case.graph):
+    for graph in case.graph.graphs():
         for name in answers_of(graph.extra) or ():
             yield f"op:{name}" if "." in name else f"hop:{name}"
 
@@ -55,7 +55,7 @@ def leaving(case: Case, signature: Signature, needed: Sequence[str] = ()) -> Lea
 
     `needed` are the revealing numbers without which it does not fail.
     """
-    nodes = [node for graph in _graphs(case.graph) for node in graph.nodes]
+    nodes = [node for graph in case.graph.graphs() for node in graph.nodes]
     literals = [leaf for node in nodes if node.is_call for leaf in _leaves(node)]
     sizes = sizes_in(case)
     return Leaving(
@@ -93,7 +93,7 @@ def numbers_in(case: Case) -> frozenset[str]:
 
 
 def _literals(case: Case) -> set[str]:
-    graphs = list(_graphs(case.graph))
+    graphs = list(case.graph.graphs())
     nodes = [node for graph in graphs for node in graph.nodes if node.is_call]
     found = [leaf for node in nodes for leaf in _leaves(node)]
     found += [number for graph in graphs for number in _constants(graph)]
@@ -108,12 +108,6 @@ def _rows(case: Case) -> list[Json]:
 
 def _sorted(found: Iterator[str] | map[str]) -> tuple[str, ...]:
     return tuple(sorted(set(found)))
-
-
-def _graphs(graph: GraphDoc) -> Iterator[GraphDoc]:
-    yield graph
-    for inner in graph.modules.values():
-        yield from _graphs(inner)
 
 
 def _leaves(node: NodeDoc) -> Iterator[Json]:

@@ -226,9 +226,7 @@ def _sized(
                     continue
         return kept
 
-    nodes = tuple(replace(node, meta=meta(node.meta)) for node in doc.nodes)
-    modules = {name: _sized(body, table, sizes) for name, body in doc.modules.items()}
-    return replace(doc, nodes=nodes, modules=modules)
+    return doc.with_each_node(lambda node: replace(node, meta=meta(node.meta)))
 
 
 def _described(value: Json, number: Callable[[Json], Json]) -> Json:

@@ -153,6 +153,20 @@ class GraphDoc:
                 found[level, target] += count
         return [(level, target, count) for (level, target), count in sorted(found.items())]
 
+    def graphs(self) -> Iterator[GraphDoc]:
+        """Yield the graph and those nested in it, each before its own."""
+        yield self
+        for inner in self.modules.values():
+            yield from inner.graphs()
+
+    def with_each_node(self, change: Callable[[NodeDoc], NodeDoc]) -> GraphDoc:
+        """Return the graph with each of its nodes changed, also in nested graphs."""
+        return replace(
+            self,
+            nodes=tuple(change(node) for node in self.nodes),
+            modules={name: inner.with_each_node(change) for name, inner in self.modules.items()},
+        )
+
     def to_json(self) -> dict[str, Json]:
         """Return the graph as data."""
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.formats.graphs.document import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.formats.tensors import view_bases
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import is_tensor
@@ -28,7 +28,7 @@ class Retype(CaseEdit):
         inputs = tuple(self._value(value) for value in doc.inputs)
         if inputs == doc.inputs:
             return None
-        return case.with_graph(self._graph(case.graph), inputs)
+        return case.with_graph(case.graph.with_each_node(self._node), inputs)
 
     def _value(self, value: Json) -> Json:
         fields = as_object(value)
@@ -42,11 +42,6 @@ class Retype(CaseEdit):
         differentiable = self.new.startswith(_FLOATS)
         grad = differentiable and bool(fields.get("requires_grad"))
         return {**fields, "dtype": self.new, "requires_grad": grad}
-
-    def _graph(self, graph: GraphDoc) -> GraphDoc:
-        nodes = tuple(self._node(node) for node in graph.nodes)
-        modules = {name: self._graph(inner) for name, inner in graph.modules.items()}
-        return replace(graph, nodes=nodes, modules=modules)
 
     def _node(self, node: NodeDoc) -> NodeDoc:
         if node.op == "placeholder":

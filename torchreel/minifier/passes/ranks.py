@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.formats.graphs.document import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import is_tensor, sizes
 from torchreel.minifier.passes.base import CaseEdit, CasePass
@@ -37,7 +37,9 @@ class DropDimension(CaseEdit):
         )
         if inputs == old:
             return None
-        return case.with_graph(case.graph if self.node else self._graph(case.graph), inputs)
+        return case.with_graph(
+            case.graph if self.node else case.graph.with_each_node(self._node), inputs
+        )
 
     def _value(self, value: Json) -> Json:
         fields = as_object(value)
@@ -51,11 +53,6 @@ class DropDimension(CaseEdit):
         del size[self.dim], stride[self.dim]
         return {**kept, "size": size, "stride": _closed(size, stride) if self.follow else stride,
                 "offset": 0}  # fmt: skip
-
-    def _graph(self, graph: GraphDoc) -> GraphDoc:
-        nodes = tuple(self._node(node) for node in graph.nodes)
-        modules = {name: self._graph(inner) for name, inner in graph.modules.items()}
-        return replace(graph, nodes=nodes, modules=modules)
 
     def _node(self, node: NodeDoc) -> NodeDoc:
         if node.op == "placeholder":

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchreel.formats.graphs.document import GraphDoc
+from torchreel.formats.graphs.document import GraphDoc, NodeDoc
 from torchreel.minifier.cases.case import VALUE_KEYS, Case
 from torchreel.minifier.cases.descriptions import contiguous, is_tensor, sizes
 from torchreel.minifier.cases.literals import smaller_numbers
@@ -228,14 +228,13 @@ def _row(row: Json, symbol: str, new: int) -> Json:
 
 def _with_numbers(graph: GraphDoc, change: Callable[[int], int]) -> GraphDoc:
     """Return a graph with the integers in its calls' arguments changed; nested graphs as well."""
-    nodes = tuple(
-        replace(node, args=_tree(node.args, change), kwargs=_tree(node.kwargs, change))
-        if node.is_call and _has_numbers([node.args, node.kwargs])
-        else node
-        for node in graph.nodes
-    )
-    modules = {name: _with_numbers(inner, change) for name, inner in graph.modules.items()}
-    return replace(graph, nodes=nodes, modules=modules)
+
+    def with_numbers(node: NodeDoc) -> NodeDoc:
+        if not (node.is_call and _has_numbers([node.args, node.kwargs])):
+            return node
+        return replace(node, args=_tree(node.args, change), kwargs=_tree(node.kwargs, change))
+
+    return graph.with_each_node(with_numbers)
 
 
 def _has_numbers(tree: Json) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 
 import sympy
 
-from torchreel.formats.graphs.document import GraphDoc, NodeDoc
+from torchreel.formats.graphs.document import NodeDoc
 from torchreel.formats.shape_env import snapshots
 from torchreel.formats.symbols import decode_expr, encode_expr
 from torchreel.minifier.cases.case import Case
@@ -176,14 +176,8 @@ def with_expressions(case: Case, change: Change) -> Case:
     Inputs that become numbers go inline.
     """
     inputs = tuple(map_expressions(value, change) for value in case.checkpoint.inputs)
-    graph = _graph_with(case.graph, change)
+    graph = case.graph.with_each_node(partial(_node_with, change=change))
     return inlined(case.with_graph(graph, inputs))
-
-
-def _graph_with(graph: GraphDoc, change: Change) -> GraphDoc:
-    nodes = tuple(_node_with(node, change) for node in graph.nodes)
-    modules = {name: _graph_with(inner, change) for name, inner in graph.modules.items()}
-    return replace(graph, nodes=nodes, modules=modules)
 
 
 def _node_with(node: NodeDoc, change: Change) -> NodeDoc:

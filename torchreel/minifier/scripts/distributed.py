@@ -58,8 +58,8 @@ def _has_mesh(description: Json) -> bool:
 
 
 def _communicates(graph: GraphDoc) -> bool:
-    calls = any(node.target.startswith(_COLLECTIVES) for node in graph.nodes)
-    return calls or any(map(_communicates, graph.modules.values()))
+    nodes = (node for each in graph.graphs() for node in each.nodes)
+    return any(node.target.startswith(_COLLECTIVES) for node in nodes)
 
 
 def parts(descriptions: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json]]:

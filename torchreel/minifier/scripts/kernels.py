@@ -26,10 +26,8 @@ _PLAIN = re.compile(r"-?[\d.]+|True|False|None")
 
 
 def called(graph: GraphDoc) -> Iterator[NodeDoc]:
-    """Yield the nodes that call a kernel, also in nested graphs."""
-    yield from (node for node in graph.nodes if node.target in TARGETS)
-    for inner in graph.modules.values():
-        yield from called(inner)
+    """Return the nodes that call a kernel, also in nested graphs."""
+    return (node for each in graph.graphs() for node in each.nodes if node.target in TARGETS)
 
 
 def launcher(node: NodeDoc) -> str:

@@ -45,10 +45,7 @@ def sources(case: Case) -> tuple[str, ...]:
 
 
 def _targets(graph: GraphDoc) -> Iterator[str]:
-    for node in graph.nodes:
-        yield node.target
-    for inner in graph.modules.values():
-        yield from _targets(inner)
+    return (node.target for each in graph.graphs() for node in each.nodes)
 
 
 def definitions(case: Case) -> list[list[str]]:

@@ -164,10 +164,8 @@ def _needs_fresh_inputs(case: Case, signature: Signature) -> bool:
 
 
 def _changes_inputs(graph: GraphDoc) -> bool:
-    calls = [node for node in graph.nodes if node.is_call]
-    return any(is_effectful(node) or RANDOM.search(node.target) for node in calls) or any(
-        _changes_inputs(inner) for inner in graph.modules.values()
-    )
+    calls = (node for each in graph.graphs() for node in each.nodes if node.is_call)
+    return any(is_effectful(node) or RANDOM.search(node.target) for node in calls)
 
 
 def graph_form(case: Case, signature: Signature, header: Sequence[str]) -> Script:

@@ -252,9 +252,8 @@ def _define_kernels(doc: CheckpointDoc, graph: GraphModule, *, trust: bool) -> N
 
 
 def _kernel_calls(graph: GraphDoc) -> Iterator[str]:
-    yield from (node.name for node in graph.nodes if node.target.startswith(_KERNEL_CALL))
-    for inner in graph.modules.values():
-        yield from _kernel_calls(inner)
+    nodes = (node for each in graph.graphs() for node in each.nodes)
+    return (node.name for node in nodes if node.target.startswith(_KERNEL_CALL))
 
 
 def _renumber(graph: GraphModule, last: Json) -> None:

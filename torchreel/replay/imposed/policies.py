@@ -25,13 +25,9 @@ _Answers = Mapping[str, list[str]]
 
 def with_policies(store: Store, compile: Compile, doc: CheckpointDoc) -> CheckpointDoc:
     """Return the checkpoint with the answers that each policy in it gave."""
-    if not _has_policy(doc.graph):
+    if not any(SAVE_POLICY in graph.extra for graph in doc.graph.graphs()):
         return doc
     return replace(doc, graph=_answered(doc.graph, "", _answers(store, compile)))
-
-
-def _has_policy(graph: GraphDoc) -> bool:
-    return SAVE_POLICY in graph.extra or any(map(_has_policy, graph.modules.values()))
 
 
 def _answers(store: Store, compile: Compile) -> dict[str, _Answers]:
