@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from torchreel.analysis.event_log import CompileEventLog, users_line
 from torchreel.errors import StoreError
 from torchreel.events.inductor import Kernel, Lowering
+from torchreel.store.blobs.pages import TICK
 from torchreel.store.documents import graph_documents
 from torchreel.store.documents.jsontypes import Json, parse_json
 from torchreel.store.failures.signature import lowered_when_it_crashed
@@ -70,8 +71,7 @@ def _not_done(log: CompileEventLog, graph: Graph, failure: Failure) -> str | Non
     before = [
         (event, fields)
         for event, fields in log.typed(Lowering)
-        if _began(log, failure) <= event.time_ns + _ROUNDED
-        and event.time_ns <= failure.time_ns + _ROUNDED
+        if _began(log, failure) <= event.time_ns + TICK and event.time_ns <= failure.time_ns + TICK
     ]
     if before and before[-1][1].how == "raised":
         return before[-1][0].name
@@ -90,8 +90,6 @@ def _is_of(stage: Stage, failure: Failure) -> bool:
     return stage.stage == failure.stage and stage.partition == failure.partition
 
 
-_ROUNDED = 100_000
-"""Nanoseconds to which the times of events in pages are rounded."""
 _CALLS = ("call_function", "call_method", "call_module")
 _KERNEL = re.compile(r"\b(?:cpp|triton)_[a-z0-9_]{1,200}\b", re.ASCII)
 
@@ -115,7 +113,7 @@ def _graph(log: CompileEventLog, time_ns: int) -> Graph | None:
         for stage in log.stages
         if stage.stage == STAGE
         and stage.started_ns <= time_ns
-        and (stage.ended_ns is None or time_ns <= stage.ended_ns + _ROUNDED)
+        and (stage.ended_ns is None or time_ns <= stage.ended_ns + TICK)
     ]
     found = [graph for graph in _lowerable(log) if graph.partition in open_then]
     return found[-1] if found else None

@@ -16,6 +16,7 @@ from sqlalchemy import select
 
 from torchreel.analysis.diff.ranks import Rank
 from torchreel.store import queries, schema
+from torchreel.store.blobs.pages import TICK
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json
 from torchreel.store.records import Compile, Event, Stage
@@ -98,12 +99,8 @@ def _json(store: Store, digest: str) -> Json:
 
 def _partition(stages: Sequence[Stage], event: Event) -> str:
     """Return the partition that was compiled at an event: the one whose stage began last."""
-    begun = [row for row in stages if row.partition and row.started_ns <= event.time_ns + _ROUNDED]
+    begun = [row for row in stages if row.partition and row.started_ns <= event.time_ns + TICK]
     return max(begun, key=lambda row: row.started_ns).partition if begun else ""
-
-
-_ROUNDED = 100_000
-"""Nanoseconds to which the times of events in pages are rounded."""
 
 
 def _collectives(data: Json) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from torchreel.events.shape_env import (
 from torchreel.store import queries
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.documents.sources import source_name
+from torchreel.store.reading.holes import expect
 from torchreel.store.records import Event
 
 Range = tuple[Json, Json]
@@ -195,10 +196,10 @@ def _change(table: SymbolTable, seq: int, fields: EventType | None) -> None:
         case DuckSymbol(symbol=name, source=source, first=first):
             _share(table, name, source_name(source), first)
         case RangeUpdate(symbol=name, old=old, new=new):
-            _expect(name, "range", table.symbols[name].range, _range_of(old))
+            expect(name, "range", table.symbols[name].range, _range_of(old))
             _update(table, name, range=_range_of(new))
         case Replacement(symbol=name, old=old, expr=expr):
-            _expect(name, "replacement", table.symbols[name].replacement, old)
+            expect(name, "replacement", table.symbols[name].replacement, old)
             _update(table, name, replacement=expr)
         case ShapeGuard(expr=expr, location=location):
             table.guards.append(Fact(seq, expr, str(location or "")))
@@ -219,14 +220,6 @@ def _share(table: SymbolTable, name: str, source: str, first: bool) -> None:
     # As create_symbol does it: the new one changes places with the first.
     new = (source, *old[1:], old[0]) if first and old else (*old, source)
     _update(table, name, sources=new)
-
-
-def _expect(name: str, what: str, found: object, recorded: object) -> None:
-    if found != recorded:
-        raise DamagedStore(
-            f"The event log has a hole: before it changed, the {what} of {name} was {recorded}, "
-            f"and the events so far make it {found}. See what was lost with 'torchreel show'."
-        )
 
 
 def _set(table: SymbolTable, seq: int, changes: Mapping[str, Any]) -> None:

@@ -108,6 +108,11 @@ _NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 """A whole number.  SQLite has 64 bits for each, and an `Integer` as primary key is its rowid."""
 
 
+def stored_as(kind: object) -> object:
+    """Return the database's own type of a column whose type is `kind`."""
+    return kind.impl_instance if isinstance(kind, TypeDecorator) else kind
+
+
 def _id() -> Column[int]:
     return Column("id", _NUMBER, primary_key=True)
 

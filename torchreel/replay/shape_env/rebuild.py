@@ -55,6 +55,7 @@ from torchreel.formats import symbols
 from torchreel.formats.shape_env import calls
 from torchreel.formats.shape_env.snapshots import new_shape_env
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.reading.holes import expect
 from torchreel.store.records import Event
 from torchreel.torch_compat import shapes
 from torchreel.torch_compat.shapes import ShapeEnv
@@ -94,11 +95,11 @@ def _change(to: _Rebuilt, fields: EventType) -> None:
             _share(to, to.symbol(name), to.value("source", source), first=first)
         case RangeUpdate(symbol=name, old=old, new=new):
             symbol, before = to.symbol(name), None if old is None else to.value("range", old)
-            _expect(symbol, "range", to.env.var_to_range.get(symbol), before)
+            expect(symbol, "range", to.env.var_to_range.get(symbol), before)
             to.env.var_to_range[symbol] = to.value("range", new)
         case Replacement(symbol=name, old=old, expr=expr):
             symbol, before = to.symbol(name), None if old is None else to.value("expr", old)
-            _expect(symbol, "replacement", to.env.replacements.get(symbol), before)
+            expect(symbol, "replacement", to.env.replacements.get(symbol), before)
             to.env.replacements[symbol] = to.value("expr", expr)
         case ShapeGuard(expr=expr, size_oblivious=size_oblivious):
             guard = to.value("guard", [expr, size_oblivious])
@@ -140,14 +141,6 @@ def _share(to: _Rebuilt, symbol: sympy.Symbol, source: Any, *, first: bool) -> N
     _count_anew(to, symbol)
     if first:
         sources[0], sources[-1] = sources[-1], sources[0]
-
-
-def _expect(symbol: sympy.Symbol, what: str, found: object, recorded: object) -> None:
-    if found != recorded:
-        raise DamagedStore(
-            f"The event log has a hole: before it changed, the {what} of {symbol} was {recorded}, "
-            f"and the events so far make it {found}. See what was lost with 'torchreel show'."
-        )
 
 
 def _set(to: _Rebuilt, changes: Mapping[str, Json]) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from torchreel.analysis.event_log import CompileEventLog
 from torchreel.events.inductor import ExternKernel, Kernel
 from torchreel.report.document import KernelCall
+from torchreel.store.blobs.pages import TICK
 from torchreel.store.records import Event
 
 CODEGEN = "codegen"
@@ -42,14 +43,10 @@ def _partition(log: CompileEventLog, event: Event) -> str | None:
         stage.partition
         for stage in log.stages
         if stage.stage == CODEGEN
-        and stage.started_ns <= event.time_ns + _ROUNDED
-        and (stage.ended_ns is None or event.time_ns <= stage.ended_ns + _ROUNDED)
+        and stage.started_ns <= event.time_ns + TICK
+        and (stage.ended_ns is None or event.time_ns <= stage.ended_ns + TICK)
     ]
     return open_then[-1] if open_then else None
-
-
-_ROUNDED = 100_000
-"""Nanoseconds to which the times of events in pages are rounded."""
 
 
 def _name(event: Event) -> str:

@@ -29,8 +29,9 @@ SHORT = 4000
 a blob has a row of 90 bytes more."""
 DIFFERENCES = ("seq", "time_ns")
 """Columns that are kept as the difference from row to row: they grow steadily."""
-_TICK, _TICK_OF_TRACE = 100_000, 1_000
-"""Nanoseconds: what is below a tenth of a millisecond is noise, which does not compress.
+TICK, _TICK_OF_TRACE = 100_000, 1_000
+"""Nanoseconds to which times are rounded: what is below a tenth of a millisecond is noise, which
+does not compress.
 
 Records of torch's own trace have their microsecond: they are exported as they were."""
 
@@ -59,7 +60,7 @@ def write_page(
 
     `exact` says that there are no floats in it, and no enums (see `exact_json`).
     """
-    tick = _TICK_OF_TRACE if fields is None else _TICK
+    tick = _TICK_OF_TRACE if fields is None else TICK
     packed: dict[str, object] = {name: _packed(name, columns[name], tick) for name in COLUMNS}
     if exact:
         return exact_json({"fields": fields, **packed}, default)

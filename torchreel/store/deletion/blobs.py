@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from sqlalchemy import Connection, Text, delete, inspect, select, text
-from sqlalchemy.types import TypeDecorator
 
 from torchreel.errors import DamagedStore
 from torchreel.store import schema
@@ -94,17 +93,13 @@ def _named_by_rows(connection: Connection, since: str | None = None) -> Iterator
     """Yield what looks like a digest in all rows but those of blobs, or in those written since."""
     for name in inspect(connection).get_table_names():
         table = schema.metadata.tables.get(name, schema.blobs)
-        columns = [column for column in table.c if isinstance(_plain(column.type), Text)]
+        columns = [column for column in table.c if isinstance(schema.stored_as(column.type), Text)]
         if table is schema.blobs or not columns:
             continue
         query = changed_since(select(*(column.cast(Text) for column in columns)), since)
         for row in connection.execute(query):
             for value in row:
                 yield from _DIGEST.findall(value or "")
-
-
-def _plain(kind: object) -> object:
-    return kind.impl_instance if isinstance(kind, TypeDecorator) else kind
 
 
 def _named_by_blob(connection: Connection, digest: str, last: LastPack) -> set[str]:

@@ -18,7 +18,6 @@ from sqlalchemy import (
     UniqueConstraint,
     select,
 )
-from sqlalchemy.types import TypeDecorator
 
 from torchreel.errors import DamagedStore
 from torchreel.store import limits, schema
@@ -191,9 +190,5 @@ def _configs(source: Store, wanted: set[int]) -> dict[int, Sequence[ConfigEntry]
 def texts(table: Table, values: Values) -> Iterator[str]:
     """Yield the texts of a row, in which digests may stand."""
     for name, value in values.items():
-        if isinstance(value, str) and isinstance(_implementation(table.c[name].type), Text):
+        if isinstance(value, str) and isinstance(schema.stored_as(table.c[name].type), Text):
             yield value
-
-
-def _implementation(kind: object) -> object:
-    return kind.impl_instance if isinstance(kind, TypeDecorator) else kind
