@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from torchreel.analysis.torch_timers import torch_timers
+from torchreel.analysis.torch_timers import brief, torch_timers
 from torchreel.escaping.characters import visible
 from torchreel.escaping.shell import command
 from torchreel.events.frames import CacheMiss, GraphBreak, Restart
@@ -26,8 +26,6 @@ from torchreel.store.records import Compile, Event, Failure, Recording, Stage
 
 _MARKS = (CacheOutcome.kind, GraphBreak.kind, Restart.kind, CacheMiss.kind)
 """Kinds of events that are marks on the timeline."""
-_LONGEST = 300
-"""Characters of a name or of an argument."""
 
 
 @dataclass(frozen=True)
@@ -165,11 +163,11 @@ def _slices(store: Store, recording: Recording, compile: Compile) -> Iterator[Ti
     end = compile.ended_ns if compile.ended_ns is not None else last
     args: dict[str, Json] = {
         "address": visible(f"{store.target}#{compile.place}"), "status": compile.status,
-        "frame": _text(f"{compile.frame_file}:{compile.frame_line}"),
-        "backend": _text(compile.backend or ""),
+        "frame": brief(f"{compile.frame_file}:{compile.frame_line}"),
+        "backend": brief(compile.backend or ""),
     }  # fmt: skip
     name = f"{compile.compile_id} {compile.frame_name}"
-    yield TimelineSlice(_text(name), "compile", compile.started_ns, _after(compile, end), args)
+    yield TimelineSlice(brief(name), "compile", compile.started_ns, _after(compile, end), args)
     for stage in stages:
         yield _stage(stage, last)
 
@@ -182,14 +180,14 @@ def _stage(row: Stage, last: int) -> TimelineSlice:
     end = row.ended_ns if row.ended_ns is not None else last
     name = f"{row.stage} {row.partition}".strip()
     return TimelineSlice(
-        _text(name), "stage", row.started_ns, _after(row, end), {"status": row.status}
+        brief(name), "stage", row.started_ns, _after(row, end), {"status": row.status}
     )
 
 
 def _failed(row: Failure) -> TimelineMark:
-    args: dict[str, Json] = {"message": _text(row.message), "signature": row.signature_digest[:12]}
+    args: dict[str, Json] = {"message": brief(row.message), "signature": row.signature_digest[:12]}
     return TimelineMark(
-        _text(row.exception_type or row.failure_class), "failure", row.time_ns, args
+        brief(row.exception_type or row.failure_class), "failure", row.time_ns, args
     )
 
 
@@ -197,7 +195,7 @@ def _marked(event: Event) -> TimelineMark:
     what, reason = _what_and_why(event)
     name = " ".join(part for part in (event.name, what) if part) or event.kind
     return TimelineMark(
-        _text(name), event.kind, event.time_ns, {"reason": _text(reason)} if reason else {}
+        brief(name), event.kind, event.time_ns, {"reason": brief(reason)} if reason else {}
     )
 
 
@@ -210,10 +208,6 @@ def _what_and_why(event: Event) -> tuple[str, str]:
         case CacheMiss(reason=reason):
             return "", reason
     return "", ""
-
-
-def _text(value: object) -> str:
-    return visible(str(value)[:_LONGEST])
 
 
 # -- in Chrome's format ---------------------------------------------------------------------------
@@ -238,7 +232,7 @@ def _names(recording: Recording, rows: int) -> Iterator[Json]:
     argv = recording.argv
     program = command(*argv) if isinstance(argv, list) else str(argv)
     rank = "" if recording.rank is None else f"rank {recording.rank}, "
-    name = _text(f"{rank}recording {recording.id}: {program}")
+    name = brief(f"{rank}recording {recording.id}: {program}")
     order = recording.id if recording.rank is None else recording.rank
     yield _metadata(recording.id, 0, "process_name", {"name": name})
     yield _metadata(recording.id, 0, "process_sort_index", {"sort_index": order})

@@ -20,6 +20,7 @@ _KIND = "chromium_event"
 _PHASES = ("B", "E", "X", "i")
 """A beginning, an end, both in one, and a moment."""
 _LONGEST = 300
+"""Characters of a name or of an argument."""
 _MOST_ARGUMENTS = 40
 _MOST_THREADS = 1_000
 
@@ -67,7 +68,7 @@ def _timer(record: bytes, epoch: int) -> tuple[int, dict[str, Json]] | None:
     if not (_is_number(at) and _is_number(lasted)):
         return None
     event: dict[str, Json] = {
-        "ph": data["ph"], "name": _text(data.get("name")), "cat": _text(data.get("cat")),
+        "ph": data["ph"], "name": brief(data.get("name")), "cat": brief(data.get("cat")),
         "ts": float(str(at)) - epoch / 1000, "args": _arguments(data.get("args")),
     }  # fmt: skip
     if data["ph"] == "X":
@@ -83,8 +84,9 @@ def _is_number(value: Json) -> bool:
 
 def _arguments(given: Json) -> dict[str, Json]:
     pairs = list(given.items())[:_MOST_ARGUMENTS] if isinstance(given, Mapping) else []
-    return {_text(name): value if _is_number(value) else _text(value) for name, value in pairs}
+    return {brief(name): value if _is_number(value) else brief(value) for name, value in pairs}
 
 
-def _text(value: Json) -> str:
+def brief(value: object) -> str:
+    """Return the text of a value of a store, cut and printable."""
     return visible(str(value)[:_LONGEST])

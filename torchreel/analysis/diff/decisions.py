@@ -9,7 +9,6 @@ inputs.  Identities and places of objects are left out as in any comparison.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from torchreel.analysis.diff.layers.facts import Facts, config_table, facts_of_c
 from torchreel.analysis.diff.layers.graphs import fingerprint
 from torchreel.analysis.diff.layers.guards import guard_lines
 from torchreel.analysis.diff.report import DiffSide
+from torchreel.analysis.diff.text import plain
 from torchreel.events.collectives import CollectiveOutcome, MergedState
 from torchreel.events.frames import CacheMiss, FrameSkip, GraphBreak, Restart
 from torchreel.events.guards import Guard
@@ -161,21 +161,17 @@ def _named(*fields: str) -> Callable[[Event], Iterable[str]]:
 
     def text(event: Event) -> Iterable[str]:
         data = _data(event)
-        parts = [f"{field} {_plain(data.get(field))}" for field in fields]
+        parts = [f"{field} {plain(data.get(field))}" for field in fields]
         yield canonical_text(DynamoNormaliser().text(" ".join(filter(None, [event.name, *parts]))))
 
     return text
-
-
-def _plain(value: Json) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def _symbol(event: Event) -> Iterable[str]:
     data = _data(event)
     sources = data.get("sources")
     where = source_name(sources[0]) if isinstance(sources, list) and sources else "no source"
-    yield f"{event.name} for {where}, range {_plain(data.get('range'))}"
+    yield f"{event.name} for {where}, range {plain(data.get('range'))}"
 
 
 def _expression(*, field: str = "expr") -> Callable[[Event], Iterable[str]]:

@@ -1,17 +1,25 @@
 """Two texts, line by line: source and generated code.
 
-Lives here: the first lines that differ, and cuts of long texts that show it.  Not here:
-what may be spelled differently (`normalise`).
+Lives here: values as text, the first lines that differ, and cuts of long texts that show it.  Not
+here: what may be spelled differently (`normalise`).
 """
 
 from __future__ import annotations
 
+import json
+
 from torchreel.analysis.diff.alignment import align
 from torchreel.analysis.diff.report import LayerDifference
 from torchreel.replay.compare.unified import parting
+from torchreel.store.documents.jsontypes import Json
 
 _SHOWN = 6  # lines of one difference
 _BEFORE = 3
+
+
+def plain(value: Json) -> str:
+    """Return a value as one would write it: a text as it is."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def text_difference(what: str, left: str, right: str) -> LayerDifference:

@@ -6,7 +6,6 @@ them.  Not here: what has an order (`graphs`, `events`, ...).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from torchreel.analysis.diff.report import (
     LayerDifference,
     modes_differ,
 )
-from torchreel.analysis.diff.text import text_difference
+from torchreel.analysis.diff.text import plain, text_difference
 from torchreel.events.nondeterminism import (
     Accelerator,
     DeviceProperties,
@@ -124,15 +123,11 @@ def _machine(side: DiffSide) -> Facts:
             name = kind.removeprefix("nondeterminism.")
             where = name if name == "machine" else f"{name} {event.name}"
             found |= {
-                f"{where} {key}": DiffFact(_dump(value), event.seq)
+                f"{where} {key}": DiffFact(plain(value), event.seq)
                 for key, value in data.items()
                 if key not in _DRAWN
             }
     return found
-
-
-def _dump(value: Json) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 # -- config ---------------------------------------------------------------------------------------

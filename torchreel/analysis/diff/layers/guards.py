@@ -6,12 +6,12 @@ Lives here: guards, aliasing guards and ambient guards as lines.  Not here: the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchreel.analysis.diff.alignment import align
 from torchreel.analysis.diff.report import ABSENT, DiffSide, LayerDiff, LayerDifference
+from torchreel.analysis.diff.text import plain
 from torchreel.events.guards import AliasGuard, AmbientState, Guard
 from torchreel.replay.compare.normalise import canonical_text
 from torchreel.replay.compare.normalise_dynamo import DynamoNormaliser
@@ -93,8 +93,7 @@ def _fields(event: Event) -> list[GuardLine]:
 
 
 def _plain(value: Json) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return canonical_text(DynamoNormaliser().text(text))
+    return canonical_text(DynamoNormaliser().text(plain(value)))
 
 
 _KINDS = {Guard.kind: guard_lines, AliasGuard.kind: _fields, AmbientState.kind: _fields}
