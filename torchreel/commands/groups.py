@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from torchreel.analysis.triage.summaries import GroupSummary, Triage, triage
+from torchreel.commands.rendering import streams
 from torchreel.commands.stores import writable_copy, writable_store
 from torchreel.commands.views import minify as view_of_one
 from torchreel.commands.views import minify_groups as view
@@ -196,7 +197,7 @@ def _results_here(
         if there.recording != place.recording:  # a copy of this one recording
             job = replace(job, places=(str(there).rpartition("#")[2],))
         with store, view_of_one.watched(job.options.limits) as listener:
-            result = reduce_group(store, job, listener, view.say)
+            result = reduce_group(store, job, listener, streams.step)
         yield task, result
         if is_interrupted.is_set() or result.state == "interrupted":
             is_interrupted.set()

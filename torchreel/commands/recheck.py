@@ -33,6 +33,7 @@ def recheck(
     store could not be read in full.
     """
     from torchreel.analysis.triage.summaries import triage as grouped
+    from torchreel.commands.rendering import streams
     from torchreel.commands.views import recheck as view
     from torchreel.errors import TorchreelError
     from torchreel.minifier.repro.releases import SurveyOptions, to_recheck
@@ -42,7 +43,7 @@ def recheck(
 
     release = to_recheck(python)
     found = grouped(stores or [default_store()])
-    options = SurveyOptions(runs, tuple(imports or ()), trust, view.say)
+    options = SurveyOptions(runs, tuple(imports or ()), trust, streams.step)
     rows: list[view.Recheck] = []
     for group in found.groups:
         view.begin(group)

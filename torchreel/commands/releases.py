@@ -47,6 +47,7 @@ def releases(
 
     Exits with 0 when a release shows the failure, 1 when none does.
     """
+    from torchreel.commands.rendering import streams
     from torchreel.commands.views import releases as view
     from torchreel.minifier.repro.releases import SurveyOptions, releases_to_try, survey
     from torchreel.releases.environments import wanted_versions
@@ -54,10 +55,10 @@ def releases(
 
     where = parse(address)
     wanted = wanted_versions(release or (), since, named=bool(python))
-    options = SurveyOptions(runs, tuple(imports or ()), trust, view.say)
+    options = SurveyOptions(runs, tuple(imports or ()), trust, streams.step)
     with writable_store(where) as store:
         row = queries.compile_at(store, where)
-        tried = releases_to_try(wanted, python or (), view.permission(yes=yes), view.say)
+        tried = releases_to_try(wanted, python or (), view.permission(yes=yes), streams.step)
         found = survey(store, row, tried, options)
         kept = store.writable
         status = view.report(f"{store.target}#{row.place}", found, json=json, kept=kept)

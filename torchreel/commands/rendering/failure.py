@@ -9,6 +9,7 @@ from torchreel.analysis.trust import needs_trust
 from torchreel.commands.rendering import streams
 from torchreel.commands.rendering.text import shortened
 from torchreel.escaping.characters import visible_block
+from torchreel.escaping.shell import command
 from torchreel.store import Store, queries
 from torchreel.store.documents.jsontypes import Json
 from torchreel.store.failures.signature import Signature
@@ -108,6 +109,11 @@ def print_next(store: Store, row: Compile) -> None:
 def trust_words(store: Store, row: Compile) -> tuple[str, ...]:
     """Return the option that a reduction of a compile needs, where it runs code of the program."""
     return ("--trust",) if needs_trust(store, row) else ()
+
+
+def next_command(store: Store, row: Compile) -> str:
+    """Return the command that follows on a compile, as one would type it."""
+    return command(*next_words(store, row))
 
 
 def next_words(store: Store, row: Compile) -> tuple[str, ...]:

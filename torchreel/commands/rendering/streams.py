@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from torchreel.commands.rendering.text import shortened
 from torchreel.escaping.characters import visible, visible_block
 from torchreel.escaping.shell import command
 from torchreel.store.passwords import hidden
@@ -60,6 +61,11 @@ def show(renderable: RenderableType) -> None:
 def say(line: object, style: str = "") -> None:
     """Print one line for the person who waits."""
     err().print(Text(visible(line), style=style), soft_wrap=True)
+
+
+def step(text: str) -> None:
+    """Print one step for the person who waits."""
+    say(f"  {shortened(text, 160)}")
 
 
 def next_command(*words: object) -> None:

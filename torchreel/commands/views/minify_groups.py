@@ -73,11 +73,6 @@ class GroupProgress:
             )
 
 
-def say(text: str) -> None:
-    """Print one step for the person who waits."""
-    streams.say(f"  {shortened(text, 160)}")
-
-
 def _outcome_text(result: GroupResult) -> str:
     if result.state in ("refused", "interrupted"):
         return f"{_WORDS[result.state]}{': ' if result.detail else ''}{result.detail}"

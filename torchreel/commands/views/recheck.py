@@ -31,11 +31,6 @@ def begin(group: GroupSummary) -> None:
     streams.say(f"{group.id}: {group.what} in {group.stage}, {group.smallest}")
 
 
-def say(text: str) -> None:
-    """Print one step for the person who waits."""
-    streams.say(f"  {shortened(text, 160)}")
-
-
 def report(torch: str, found: Triage, rows: Sequence[Recheck], *, json: bool) -> None:
     """Print the fate of each group."""
     if json:

@@ -14,11 +14,6 @@ from torchreel.releases.results import NO_ENVIRONMENT, Survey, Tried
 from torchreel.store.documents.jsontypes import Json
 
 
-def say(text: str) -> None:
-    """Print one step for the person who waits."""
-    streams.say(f"  {shortened(text, 160)}")
-
-
 def permission(*, yes: bool) -> Callable[[Sequence[str]], bool]:
     """Return a function that decides, or asks, if some versions' environments may be made."""
 

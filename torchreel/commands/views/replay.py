@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-
-from rich.text import Text
+from collections.abc import Callable, Sequence
 
 from torchreel.commands.rendering import failure, listing, streams
+from torchreel.commands.rendering.waiting import while_long
 from torchreel.errors import UsageError
-from torchreel.escaping.characters import visible
 from torchreel.replay import Comparison, Verdict
 from torchreel.replay.compare.verdict import Divergence, Reached
 from torchreel.replay.many import Replay, Row, replay_all, replay_repeatedly, worst
@@ -25,21 +22,6 @@ _STYLES = {
 }  # fmt: skip
 
 
-@contextmanager
-def waiting(what: str, *, still: bool = False) -> Iterator[None]:
-    """Say that something takes long: with a spinner on a terminal, with one line elsewhere.
-
-    `still`: with one line in any case, because the terminal is needed.
-    """
-    console = streams.err()
-    if still or not console.is_terminal:
-        streams.say(what)
-        yield
-        return
-    with console.status(Text(visible(what))):
-        yield
-
-
 def replay_one(
     store: Store,
     row: Compile,
@@ -51,7 +33,7 @@ def replay_one(
     prompt: bool = False,
 ) -> int:
     """Replay a compile, once or several times, print the verdict, and return the exit status."""
-    with waiting(f"replaying {row.place} (--entry {entry})", still=prompt):
+    with while_long(f"replaying {row.place} (--entry {entry})", still=prompt):
         if repeat == 1:
             verdict = replay(row, entry)
         else:

@@ -12,21 +12,15 @@ from torchreel.commands.rendering.text import count
 from torchreel.commands.rendering.unreadable import all_statuses, as_far_as_readable
 from torchreel.commands.rendering.waiting import while_slow
 from torchreel.errors import UsageError
-from torchreel.escaping.shell import command
 from torchreel.report import ReportOptions, build, build_comparison, render, site_files
 from torchreel.report.site import INDEX
 from torchreel.store import Store, queries
 from torchreel.store.addressing import Address
-from torchreel.store.records import Compile
-
-
-def _next_of(store: Store, compile: Compile) -> str:
-    return command(*failure.next_words(store, compile))
 
 
 def report(store: Store, address: Address, output: Path, max_bytes: int) -> None:
     """Write the page about what an address covers."""
-    next_of = partial(_next_of, store)
+    next_of = partial(failure.next_command, store)
     with as_far_as_readable(store) as unreadable:
         queries.require(store, address)
         with while_slow(f"reading {address}"):
@@ -50,7 +44,9 @@ def write_site(store: Store, address: Address, folder: Path, *, force: bool) -> 
         queries.require(store, address)
         files = size = 0
         with while_slow(f"writing {folder}"):
-            for name, text in site_files(store, address, partial(_next_of, store), unreadable):
+            for name, text in site_files(
+                store, address, partial(failure.next_command, store), unreadable
+            ):
                 _write_file(folder, name, text)
                 files, size = files + 1, size + len(text.encode())
         streams.result(f"wrote {folder / INDEX}: {count(files, 'file')}, {size:,} bytes")
