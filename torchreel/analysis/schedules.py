@@ -19,6 +19,7 @@ from torchreel.store import queries, schema
 from torchreel.store.blobs.pages import TICK
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import Json, parse_json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.records import Compile, Event, Stage
 
 ARTIFACT = "artifact"
@@ -109,7 +110,7 @@ def _collectives(data: Json) -> tuple[str, ...]:
 
 
 def _estimates(data: Json) -> tuple[Estimate, ...]:
-    rows = data.get("ops") if isinstance(data, Mapping) else None
+    rows = as_object(data).get("ops")
     return tuple(_each_estimate(rows[:_MOST] if isinstance(rows, list) else []))
 
 

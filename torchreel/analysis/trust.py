@@ -57,5 +57,4 @@ def _document(checkpoint: bytes) -> Mapping[str, Json]:
 
 def _extra(document: Json, key: str) -> Json:
     """Return what a checkpoint or a graph has beside its nodes, by name; None without."""
-    extra = document.get("extra") if isinstance(document, Mapping) else None
-    return extra.get(key) if isinstance(extra, Mapping) else None
+    return as_object(as_object(document).get("extra")).get(key)

@@ -15,6 +15,7 @@ from torchreel.analysis.why.steps import Step, Story, step_of
 from torchreel.events.scalars import SymbolicScalar
 from torchreel.events.shape_env import Replacement, ShapeEnvCall, ShapeEnvCreate, ZeroOne
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.documents.sources import source_name
 from torchreel.store.records import Event
 
@@ -128,8 +129,7 @@ def _marks(events: Sequence[Event]) -> dict[str, str]:
 
 
 def _marks_of(given: Mapping[str, Any]) -> dict[str, str]:
-    context = given.get("symbolic_context")
-    marked = context.get("constraint_sizes") if isinstance(context, Mapping) else None
+    marked = as_object(given.get("symbolic_context")).get("constraint_sizes")
     if not isinstance(marked, list):
         return {}
     base = source_name(given.get("source"))

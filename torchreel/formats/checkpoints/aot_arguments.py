@@ -13,6 +13,7 @@ from typing import Any
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 DECOMPOSITIONS, PARTITION = "decompositions", "partition_fn"
 _PARTITIONS = ("default_partition", "min_cut_rematerialization_partition")
@@ -101,7 +102,7 @@ def decode_partition(data: Json) -> Callable[..., Any] | None:
 
     if data is None:
         return None
-    name = data.get("name") if isinstance(data, Mapping) else None
+    name = as_object(data).get("name")
     if name not in _PARTITIONS or not isinstance(data, Mapping):
         raise UnsupportedError(f"there is no partitioner {name!r:.80}")
     keywords = data.get("keywords")

@@ -132,7 +132,7 @@ def with_numbers(doc: CheckpointDoc) -> CheckpointDoc:
     It is another checkpoint if the graph was traced with symbols, and the inputs have numbers.
     """
     settings = doc.extra.get(KEY)
-    traced = settings.get(TRACED) if isinstance(settings, Mapping) else None
+    traced = as_object(settings).get(TRACED)
     if not isinstance(traced, Mapping) or not isinstance(settings, Mapping):
         return doc
     table, sizes = snapshots.decode_symbols(traced), settings.get("sizes")

@@ -39,8 +39,7 @@ def words(data: bytes, document: object) -> set[str]:
 def text_inputs(document: object) -> Iterator[tuple[str, str]]:
     """Yield name and value of each input of a graph that is a text, as those of an export are."""
     for node in _nodes(document):
-        meta = node.get("meta")
-        value = meta.get("val") if isinstance(meta, Mapping) else None
+        value = as_object(node.get("meta")).get("val")
         if node.get("op") == "placeholder" and isinstance(value, Mapping) and "v" in value:
             yield str(node.get("name")), str(value["v"])
 

@@ -19,7 +19,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torchreel.errors import UnsupportedError
 from torchreel.formats import node_arguments, symbols
 from torchreel.store.documents.jsontypes import Json
-from torchreel.store.documents.kinds import list_only
+from torchreel.store.documents.kinds import as_object, list_only
 
 _DYNAMIC = 1
 """A size that depends on data, where there are real tensors: a size that every bound admits."""
@@ -109,7 +109,7 @@ def _flat(items: Json) -> list[Json]:
             found += _flat(item["list"])
             continue
         data = item.get("value", item.get("literal")) if isinstance(item, Mapping) else item
-        inner = data.get("items") if isinstance(data, Mapping) else None
+        inner = as_object(data).get("items")
         found += _flat([{"value": one} for one in inner]) if isinstance(inner, list) else [item]
     return found
 
@@ -153,7 +153,7 @@ class OperatorAnswer:
 
     def __post_init__(self) -> None:
         for given, live in zip(self.call.given, self.live, strict=False):
-            data = given.get("value") if isinstance(given, Mapping) else None
+            data = as_object(given).get("value")
             recorded = Tensor.of(data)
             if recorded is not None and isinstance(live, torch.Tensor):
                 for size, now in zip(recorded.size, live.shape, strict=False):
@@ -322,7 +322,7 @@ def _tensors_in(result: Json) -> list[Tensor]:
     found = Tensor.of(result)
     if found is not None:
         return [found]
-    items = result.get("items") if isinstance(result, Mapping) else None
+    items = as_object(result).get("items")
     return [one for item in items for one in _tensors_in(item)] if isinstance(items, list) else []
 
 

@@ -197,7 +197,7 @@ class _Extraction:
         known = [row for row in self.given.values() if isinstance(row, list)]
         taken = [row[1] for row in known if row[0] == "grad"]
         value = self.node.value
-        items = value.get("items") if isinstance(value, Mapping) else None
+        items = as_object(value).get("items")
         results = items if isinstance(items, list) else [value]
         wanted = Tensor.of(gradient.value)
         for number, result in enumerate(results):

@@ -19,6 +19,7 @@ import torch
 from torchreel.errors import UnsupportedError
 from torchreel.formats import node_arguments, sources, symbols
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.torch_compat import shapes
 from torchreel.torch_compat.dynamo.contexts import Source
 from torchreel.torch_compat.shapes import ShapeEnv, ValueRanges
@@ -242,8 +243,7 @@ def symbols_of(snapshot: Mapping[str, Json]) -> Mapping[str, Json]:
 
 def hints(snapshot: Mapping[str, Json]) -> dict[str, Json]:
     """Return each backed symbol's hint, as a number.  Raises `UnsupportedError` for another."""
-    state = snapshot.get("state")
-    rows = state.get("backed_var_to_val") if isinstance(state, Mapping) else None
+    rows = as_object(snapshot.get("state")).get("backed_var_to_val")
     found: dict[str, Json] = {}
     for row in rows if isinstance(rows, list) else []:
         try:

@@ -28,6 +28,7 @@ from torchreel.formats.tensors.fields import (
     options_of,
 )
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.torch_compat import distributed, shapes
 from torchreel.torch_compat.shapes import ShapeEnv, SymNode
 from torchreel.torch_compat.tensors import fake_tensors
@@ -199,8 +200,7 @@ class Decoder:
 
         A case that was reduced may have lost the storage of a view, or the symbols of its base.
         """
-        view = description.get("view")
-        base = view.get("base") if isinstance(view, Mapping) else None
+        base = as_object(description.get("view")).get("base")
         if not isinstance(base, Mapping) or "storage" not in description:
             return None
         try:
@@ -234,7 +234,7 @@ class Decoder:
             if base.dtype is not options["dtype"]:
                 base = base.view(options["dtype"])  # type: ignore[call-overload]
             found = base.as_strided(*layout)
-        creation = view.get("creation") if isinstance(view, Mapping) else None
+        creation = as_object(view).get("creation")
         fake_tensors.set_creation_of_view(found, str(creation))
         return found
 

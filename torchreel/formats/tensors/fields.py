@@ -16,6 +16,7 @@ from torch.fx.immutable_collections import immutable_list
 from torchreel.errors import UnsupportedError
 from torchreel.formats import node_arguments
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 INFERENCE = "inference"
 """The flag of a tensor that was made in inference mode."""
@@ -120,7 +121,7 @@ def each_of(
     """Return the inner values of a subclass, made by `make`; a shared tensor is made once."""
     found: dict[str, object] = {}
     for name, held in inner.items():
-        number = held.get("object") if isinstance(held, Mapping) else None
+        number = as_object(held).get("object")
         again = known.get(number) if isinstance(number, int) else None
         found[name] = make(held) if again is None else again
         if isinstance(number, int):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torchreel.errors import UnsupportedError
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 Description = Mapping[str, Json]
 
@@ -23,8 +24,7 @@ def base_of(description: Description) -> Description | None:
 
     A view that has lost its storage, in a case that was reduced, is none any more.
     """
-    view = description.get("view")
-    base = view.get("base") if isinstance(view, Mapping) else None
+    base = as_object(description.get("view")).get("base")
     storage = description.get("storage")
     if not isinstance(base, Mapping) or not isinstance(storage, int):
         return None

@@ -23,6 +23,7 @@ from torchreel.formats.checkpoints.document import CheckpointDoc
 from torchreel.formats.tensors import subclasses
 from torchreel.replay.child.frames.bundles import read_object
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 
 KEY = "objects"
 """Key in the `extra` of a checkpoint."""
@@ -65,7 +66,7 @@ def load_own(doc: CheckpointDoc, *, trust: bool) -> None:
 
 def _loaded(name: str, data: Json) -> object:
     if not isinstance(data, Mapping) or not isinstance(data.get("data"), str):
-        reason = data.get("reason") if isinstance(data, Mapping) else None
+        reason = as_object(data).get("reason")
         raise UnsupportedError(f"it was not kept: {reason or 'unknown'!s:.200}")
     try:
         pickled = base64.b64decode(str(data["data"]), validate=True)

@@ -28,6 +28,7 @@ from torchreel.formats.checkpoints.split_graphs import (
 )
 from torchreel.formats.tensors.synthetic import synthesise_all
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.torch_compat import fx
 from torchreel.torch_compat.autograd import aot
 from torchreel.torch_compat.inductor import code_generation as torch_inductor
@@ -58,8 +59,7 @@ def is_from_dynamo(doc: CheckpointDoc) -> bool:
 
 def traced_with(doc: CheckpointDoc) -> Mapping[str, Json] | None:
     """Return the ShapeEnv that the graph's values belong to, if its inputs have another."""
-    settings = doc.extra.get(KEY)
-    found = settings.get(TRACED) if isinstance(settings, Mapping) else None
+    found = as_object(doc.extra.get(KEY)).get(TRACED)
     return found if isinstance(found, Mapping) else None
 
 

@@ -116,7 +116,7 @@ def _with_plain_fakes(doc: CheckpointDoc) -> CheckpointDoc:
 
 def _plain(description: Json) -> Json:
     """Return the description of an input without the flag of inference tensors."""
-    flags = description.get("flags") if isinstance(description, Mapping) else None
+    flags = as_object(description).get("flags")
     if not isinstance(description, Mapping) or not isinstance(flags, list):
         return description
     return {**description, "flags": [flag for flag in flags if flag != INFERENCE]}

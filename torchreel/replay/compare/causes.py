@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.jsontypes import canonical_json, parse_json
-from torchreel.store.documents.kinds import list_only
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.store.records import Compile
 
 VERSIONS = ("torch", "python", "gxx", "triton", "cuda")
@@ -108,7 +108,7 @@ def _at_checkpoints(store: Store, compile: Compile) -> list[dict[tuple[str, str]
             document = parse_json(store.read_blob(row.digest))
         except ValueError:
             continue  # what is wrong with it, a replay from it says
-        entries = document.get("config") if isinstance(document, Mapping) else None
+        entries = as_object(document).get("config")
         found.append({
             (str(entry.get("module")), str(entry.get("key"))): canonical_json(entry.get("value"))
             for entry in list_only(entries)

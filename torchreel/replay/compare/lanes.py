@@ -451,6 +451,6 @@ def _picked(data: Json, fields: Sequence[str]) -> Json:
     for path in fields:
         value: Json = data
         for key in path.split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
+            value = as_object(value).get(key)
         found.append(value)
     return found

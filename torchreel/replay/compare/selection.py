@@ -163,8 +163,7 @@ def fact_of(event: EventLike) -> Fact:
 
 def _expression(event: EventLike) -> Json:
     """Return the expression of torch's record of a guard."""
-    guard = event.data.get(GUARD_RECORD) if isinstance(event.data, Mapping) else None
-    return guard.get("expr") if isinstance(guard, Mapping) else None
+    return as_object(as_object(event.data).get(GUARD_RECORD)).get("expr")
 
 
 GUARD_RECORD = "guard_added_fast"
@@ -206,9 +205,7 @@ def _is_of_cached_result(event: EventLike) -> bool:
 def _is_guard_within(event: EventLike, function: str) -> bool:
     if event.kind != GUARD_RECORD or not isinstance(event.data, Mapping):
         return False
-    record = event.data.get(event.kind)
-    stack = record.get("stack") if isinstance(record, Mapping) else None
-    frames = list_only(stack)
+    frames = list_only(as_object(event.data.get(event.kind)).get("stack"))
     return any(isinstance(f, Mapping) and f.get("name") == function for f in frames)
 
 

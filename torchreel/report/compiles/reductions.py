@@ -15,6 +15,7 @@ from torchreel.report.compiles.graphs import read_graph, text_of
 from torchreel.report.document import ReducedCase
 from torchreel.store import Store, queries, schema
 from torchreel.store.documents.jsontypes import Json
+from torchreel.store.documents.kinds import as_object
 from torchreel.store.records import Failure, Reduction
 
 _SAME = "same"
@@ -70,6 +71,5 @@ def text_of_case(document: Mapping[str, Json]) -> str:
     program = document.get("text")
     if isinstance(program, str):
         return program
-    checkpoint = document.get("checkpoint")
-    graph = checkpoint.get("graph") if isinstance(checkpoint, Mapping) else None
+    graph = as_object(document.get("checkpoint")).get("graph")
     return text_of(graph) if isinstance(graph, Mapping) else ""

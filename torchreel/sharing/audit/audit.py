@@ -13,7 +13,7 @@ from torchreel.sharing.audit.finding_kinds import kind_of
 from torchreel.sharing.audit.leftovers import leftovers
 from torchreel.sharing.audit.walk import Leaf, leaves
 from torchreel.store import Store
-from torchreel.store.documents.kinds import list_only
+from torchreel.store.documents.kinds import as_object, list_only
 from torchreel.store.files.sqlite_files import path_of
 from torchreel.store.passwords import hidden
 
@@ -112,7 +112,6 @@ def _declared(store: Store) -> frozenset[str]:
     table = schema.findings.c
     needed: set[str] = set()
     for row in store.rows(select(table.document).where(table.kind == "shared")):
-        held = row.document.get("needed") if isinstance(row.document, dict) else None
-        items = list_only(held)
+        items = list_only(as_object(row.document).get("needed"))
         needed |= {item for item in items if isinstance(item, str) and _NUMBER.fullmatch(item)}
     return frozenset(needed)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchreel.store.documents.jsontypes import Json, canonical_json
+from torchreel.store.documents.kinds import as_object
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def _layout(description: Json) -> bytes:
 def _base(descriptions: Sequence[Json], place: int) -> int | None:
     """Return the token of the tensor that another is a view of; -1 for one without a token."""
     description = descriptions[place]
-    base = description.get("base") if isinstance(description, Mapping) else None
+    base = as_object(description).get("base")
     if not isinstance(base, int) or not 0 <= base < len(descriptions):
         return None
     return _token(descriptions[base]) or -1
