@@ -137,6 +137,11 @@ def test_hostile_hints_cost_nothing(text: str) -> None:
         evaluate_hint(symbols.decode_expr(text, TABLE), int, {})
 
 
+def test_the_size_of_a_ragged_dimension_has_no_value() -> None:
+    ragged = symbols.decode_expr("SingletonInt(1, 1)", TABLE)
+    assert evaluate_hint(ragged, int, {}) is None
+
+
 def test_symbols_keep_their_assumptions() -> None:
     for name, symbol in TABLE.items():
         if name.isidentifier():

@@ -20,7 +20,12 @@ from torchreel.minifier.source import frame_programs
         (
             "import sys\nsys.stdin.read()\nsys.stderr.buffer.write(b'\\xffwhy')",
             MinifyError,
-            "could not be loaded. Its process said:\n\ufffdwhy",
+            "could not be loaded. Its process ended with status 0, and said:\n\ufffdwhy",
+        ),
+        (
+            "import os, sys\nsys.stdin.read()\nos.kill(os.getpid(), 11)",
+            MinifyError,
+            r"could not be loaded. Its process died by SIGSEGV\.$",
         ),
     ],
 )

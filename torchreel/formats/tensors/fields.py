@@ -71,7 +71,7 @@ def evaluate_hint(
 
 def _reevaluate(expr: sympy.Basic) -> sympy.Basic:
     """Rebuild a closed expression bottom up: `xreplace` leaves unevaluated nodes unevaluated."""
-    if not expr.args:
+    if expr.is_Atom or not expr.args:  # the size of a ragged dimension has numbers as arguments
         return expr
     args = [_reevaluate(arg) for arg in expr.args]
     if expr.func.__name__ in _GROWING and _bits(*args) > _MOST_BITS:

@@ -18,6 +18,7 @@ from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.assemble import child
 from torchreel.replay.child.frames.bundles import read_bundle
 from torchreel.store.database import Store
+from torchreel.store.failures.signature import signal_name
 from torchreel.store.records import Compile
 
 _SECONDS = 600.0  # importing torch and what the program needs, and running the frame once
@@ -58,9 +59,10 @@ def programs(store: Store, compile: Compile, options: MinifyOptions) -> list[Sou
                 f"The frame of compile {compile.place} was not loaded within {_SECONDS:g} s."
             ) from None
         if not (place / "answer").exists():
+            said = ended.stderr.strip()[-2000:]
             raise MinifyError(
-                f"The frame of compile {compile.place} could not be loaded. Its process said:\n"
-                + ended.stderr.strip()[-2000:]
+                f"The frame of compile {compile.place} could not be loaded. Its process "
+                f"{_ending(ended.returncode)}" + (f", and said:\n{said}" if said else ".")
             )
         answer = json.loads((place / "answer").read_text(encoding="utf-8"))
     if answer["refused"]:
@@ -71,6 +73,10 @@ def programs(store: Store, compile: Compile, options: MinifyOptions) -> list[Sou
     return [
         SourceCase(text, options.imports, eager=eager) for eager in (True, False) for text in texts
     ]
+
+
+def _ending(status: int) -> str:
+    return f"died by {signal_name(status)}" if status < 0 else f"ended with status {status}"
 
 
 def _environment() -> dict[str, str]:
