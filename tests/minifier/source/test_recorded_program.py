@@ -338,6 +338,26 @@ def test_a_call_of_torch_func_is_reduced_in_the_program(tmp_path: Path) -> None:
     assert found.before_call_nodes == 5
 
 
+_HESSIAN = """\
+import torch
+
+def f(t):
+    return 1.0 / torch.trace(t)
+
+print(torch.compile(torch.func.hessian(f))(torch.tensor([[0.1, 0.2]])))
+"""
+
+
+@pytest.mark.slow
+def test_a_wrong_result_of_torch_func_is_reduced_in_the_program(tmp_path: Path) -> None:
+    """After pytorch#190855."""
+    options = replace(TRUSTED, explain=False, limits=Budget(runs=8))
+    with Store.open(recorded(tmp_path, _HESSIAN), write=True) as store:
+        found = minify(store, accuracy=True, options=options)
+    assert isinstance(found.case, SourceCase)
+    assert "torch.func.hessian(" in found.case.text
+
+
 class _Messages:
     """Keeps what a reduction says."""
 

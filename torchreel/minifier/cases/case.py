@@ -157,6 +157,11 @@ class Case:
         return self.checkpoint.entry == "aot"
 
     @property
+    def opens_levels(self) -> bool:
+        """Return True for a graph that has calls of torch.func's own, which open its levels."""
+        return any(node.target.startswith("fn:torch._functorch.") for node in self.graph.nodes)
+
+    @property
     def is_code(self) -> bool:
         """Return False: a graph is data."""
         return False

@@ -11,6 +11,7 @@ Not here: the cases themselves (`failures`, `interestingness`, `accuracy`). Call
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from torchreel.errors import (
@@ -157,6 +158,11 @@ def wrong_result_problem(
             )
         except (NotReproduced, UnsupportedError, UntrustedError) as error:
             return find_frame(error, oracle)
+        if options.trust and case.opens_levels:
+            with suppress(NotReproduced, UnsupportedError):
+                program = find_in_program(store, compile, options, oracle, listener)
+                if program[0].call_nodes < case.call_nodes:
+                    return [program[0]], program[1]
         return [case], failure
 
     def find_frame(error: TorchreelError, oracle: Oracle) -> Starts:
@@ -303,18 +309,12 @@ def _begins_with_program(
     graphs = [case for case in starts if isinstance(case, Case)]
     if any(map(is_code, graphs)):
         return True
-    if any(map(_opens_levels, graphs)):
+    if any(case.opens_levels for case in graphs):
         return program[0][0].call_nodes < graphs[0].call_nodes
     if isinstance(starts[0], SourceCase):
         return False
     best = best_case(store, failure, options.imports)
     return best is not None and isinstance(best.case, SourceCase)
-
-
-def _opens_levels(case: Case) -> bool:
-    """Return True for a graph that has calls of torch.func's own in it."""
-    nodes = case.graph.nodes
-    return any(node.target.startswith("fn:torch._functorch.") for node in nodes)
 
 
 def _with_reason(error: TorchreelError, more: UnsupportedError) -> TorchreelError:
