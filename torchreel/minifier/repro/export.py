@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -43,10 +44,11 @@ from torchreel.minifier.scripts.script import (
 from torchreel.minifier.scripts.settings import left_out
 from torchreel.minifier.scripts.source_form import comparing_forms, source_form
 from torchreel.minifier.scripts.validation.issues import check_issue
+from torchreel.minifier.storage.best_cases import larger_cases
 from torchreel.minifier.storage.findings import latest_finding
 from torchreel.minifier.storage.other_failures import find_other_failure
 from torchreel.releases.results import Survey
-from torchreel.store import Store
+from torchreel.store import Store, queries
 from torchreel.store.documents.kinds import as_object
 from torchreel.store.failures.hang_limit import recorded_limit
 from torchreel.store.records import Compile, Failure
@@ -114,7 +116,16 @@ def export(
     case, story = best_known(store, compile, failure, _reduction_options(options))
     if best is not None and sort_key(best) < sort_key(case):
         case = best
-    return export_case(case, _with_findings(store, case, story), options)
+    failure = failure or queries.failure_of(store, compile)
+    assert failure is not None, "its case is known"
+    larger = partial(_larger, store, failure, case, options.imports)
+    return export_case(case, _with_findings(store, case, story), options, larger)
+
+
+def _larger(
+    store: Store, failure: Failure, case: AnyCase, imports: tuple[str, ...]
+) -> list[AnyCase]:
+    return [one.with_imports(imports) for one in larger_cases(store, failure, case)]
 
 
 def _with_findings(store: Store, case: AnyCase, story: FailureSummary) -> FailureSummary:
@@ -161,9 +172,17 @@ def refuse_overwriting(options: ExportOptions) -> None:
     refuse_unwritable(options.directory)
 
 
-def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) -> Exported:
-    """Write a case as a script that shows the failure when it runs by itself, and as an issue."""
-    script, result = best_form(case, story, options)
+def export_case(
+    case: AnyCase,
+    story: FailureSummary,
+    options: ExportOptions,
+    larger: Callable[[], Sequence[AnyCase]] = list,
+) -> Exported:
+    """Write a case as a script that shows the failure when it runs by itself, and as an issue.
+
+    If no form of its script shows the failure, the script is that of a `larger` case which does.
+    """
+    case, script, result = _shown(case, story, options, larger)
     script, seen = _repeated(case, story, script, result, options)
     shown, runs = sum(found.holds for found in seen), len(seen)
     result = next((found for found in seen if found.holds), result)
@@ -192,6 +211,39 @@ def export_case(case: AnyCase, story: FailureSummary, options: ExportOptions) ->
     texts = {name: makers[name]() for name in options.formats}
     files = write_files(options.directory, texts)
     return Exported(files, script, result, story, shown, runs, used, tested, _own_code(case))
+
+
+def _shown(
+    case: AnyCase,
+    story: FailureSummary,
+    options: ExportOptions,
+    larger: Callable[[], Sequence[AnyCase]],
+) -> tuple[AnyCase, Script, CheckResult]:
+    """Return the first case whose script shows the failure, with that; else the first of all.
+
+    Raises what `best_form` does where none has a script.
+    """
+    first: tuple[AnyCase, Script, CheckResult] | UnsupportedError
+    try:
+        first = case, *best_form(case, story, options)
+    except UnsupportedError as error:
+        first = error
+    if isinstance(first, tuple) and (first[2].holds or _lacks_code(case)):
+        return first
+    for one in larger():
+        options.say(f"going back to a case that failed before it was this small: {one.summary}")
+        with suppress(UnsupportedError):
+            script, result = best_form(one, story, options)
+            if result.holds:
+                return one, script, result
+    if isinstance(first, UnsupportedError):
+        raise first
+    return first
+
+
+def _lacks_code(case: AnyCase) -> bool:
+    """Return True if a script of a case, or of one that it came from, is without code it needs."""
+    return isinstance(case, Case) and bool(left_out(case))
 
 
 def _own_code(case: AnyCase) -> tuple[str, ...]:

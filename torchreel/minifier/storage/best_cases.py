@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sqlalchemy import select
+
 from torchreel.errors import DamagedStore
 from torchreel.minifier.cases.order import sort_key
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.storage.stored_cases import read_case
-from torchreel.store import Store, queries
+from torchreel.store import Store, queries, schema
 from torchreel.store.records import Failure, Reduction
 
 
@@ -38,6 +40,27 @@ def best_case(store: Store, failure: Failure, imports: tuple[str, ...]) -> BestC
     before = _case(store, best.start_case).call_nodes
     case = cases[best.id].with_imports(imports)
     return BestCase(case, before, _altogether(best, reductions))
+
+
+def larger_cases(store: Store, failure: Failure, than: AnyCase) -> list[AnyCase]:
+    """Return cases that reductions of a failure saw fail on the way to a smaller one.
+
+    They are less and less like `than`: the nearest first, then each twice as far.
+    """
+    at, verdicts = schema.cases.c, schema.verdicts.c
+    failed = select(verdicts.case_digest).where(verdicts.verdict == "same")
+    query = select(at.digest).where(at.failure_id == failure.id, at.digest.in_(failed))
+    rows = store.rows(query.order_by(at.call_nodes, at.digest).limit(_MOST_LARGER))
+    found = [_case(store, row.digest) for row in rows]
+    key = sort_key(than)
+    found = sorted((c for c in found if type(c) is type(than) and sort_key(c) > key), key=sort_key)
+    places = {2**power - 1 for power in range(_MOST_TRIED)}
+    return [case for place, case in enumerate(found) if place in places]
+
+
+_MOST_LARGER = 300
+_MOST_TRIED = 5
+"""Cases, each of which costs a run for every form of its script."""
 
 
 def _is_like(case: AnyCase, other: AnyCase) -> bool:
