@@ -189,6 +189,23 @@ def test_an_issue_says_that_caches_are_needed(caches: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ("torch.func.hessian(f)(torch.ones(2))", ": torch.func.hessian"),
+        ("F.relu(torch.trace(x))\ntorch.manual_seed(0)", ": F.relu, torch.trace"),
+        ("torch.randn(2).sum()", ""),
+        ("torch.a(); torch.b(); torch.c(); torch.d(); torch.e()", ""),
+        ("torch.Größe(x)", ""),
+    ],
+)
+def test_a_title_names_what_a_small_program_calls(body: str, named: str) -> None:
+    case = SourceCase(f"import torch\n{body}\ntorch.compile(f)(torch.tensor([1]))\n")
+    wrong = wrong_result_signature("values", stage="dynamo")
+    what = "A program does something else when it is compiled (values)"
+    assert title(wrong, case) == what + named
+
+
+@pytest.mark.parametrize(
     ("program", "said"),
     [
         ("torch.compile(f, backend='eager')(x)", "Dynamo traces a program"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -64,6 +65,7 @@ class FailureSummary:
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{,60}")
+_FUNCTION = re.compile(r"(?:torch|F)(?:\.[A-Za-z_][A-Za-z0-9_]{,60}){1,5}")
 _MOST_NAMES = 4
 """A title names as many operators as it calls, if they are no more than these."""
 
@@ -85,10 +87,12 @@ def title(signature: Signature, case: AnyCase | None = None) -> str:
         case "script":
             return f"torch.compile: what '{signature.message}' looks for"
         case "wrong_result" if isinstance(case, SourceCase) and not case.ends_with_dynamo:
-            return f"A program does something else when it is compiled ({signature.message})"
+            what = f"A program does something else when it is compiled ({signature.message})"
+            return what + _calls(case)
         case "wrong_result" if signature.stage == "dynamo":
             return (
                 f"Dynamo traces a program into one that does something else ({signature.message})"
+                f"{_calls(case)}"
             )
         case "wrong_result":
             return f"torch.compile computes a wrong result ({signature.message}){_calls(case)}"
@@ -97,16 +101,45 @@ def title(signature: Signature, case: AnyCase | None = None) -> str:
 
 
 def _calls(case: AnyCase | None) -> str:
-    """Return what a small graph calls, which is what one searches for; '' for another case.
+    """Return what a small case calls, which is what one searches for; '' for a larger one.
 
     A name of a store is text, and is left out where it could be more than a name.
     """
-    if not isinstance(case, Case):
+    if isinstance(case, SourceCase):
+        names, form = dict.fromkeys(_functions_of_torch(case.tree)), _FUNCTION
+    elif isinstance(case, Case):
+        names = dict.fromkeys(base_name(node) for node in case.graph.nodes if node.is_call)
+        form = _NAME
+    else:
         return ""
-    names = dict.fromkeys(base_name(node) for node in case.graph.nodes if node.is_call)
-    if not 0 < len(names) <= _MOST_NAMES or not all(map(_NAME.fullmatch, names)):
+    if not 0 < len(names) <= _MOST_NAMES or not all(map(form.fullmatch, names)):
         return ""
     return f": {', '.join(names)}"
+
+
+def _functions_of_torch(tree: ast.Module) -> Iterator[str]:
+    """Yield the functions of torch that a program calls; not those that make or compare inputs."""
+    for node in ast.walk(tree):
+        name = _dotted(node.func) if isinstance(node, ast.Call) else ""
+        first, _, rest = name.partition(".")
+        if first in ("torch", "F") and rest and not _IS_AROUND.match(rest):
+            yield name
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return a name with its attributes; '' for an attribute of anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+_IS_AROUND = re.compile(
+    r"(?:compile|manual_seed|set_\w+|no_grad|tensor|as_tensor|from_numpy|zeros|ones|full|empty|eye"
+    r"|arange|linspace|rand\w*)$|(?:compiler|testing|_dynamo|_inductor|_functorch|library)\."
+)
+"""Functions of torch around what is compiled."""
 
 
 def headline(signature: Signature, message: str, case: AnyCase | None = None) -> str:
