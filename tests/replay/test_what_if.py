@@ -14,7 +14,7 @@ from tests.cli.stores import failing
 from tests.replay.programs import UNCACHED, record
 from torchreel.errors import UntrustedError, UsageError
 from torchreel.replay import Verdict, replay
-from torchreel.replay.child.checkpoint_child import Request
+from torchreel.replay.child.checkpoint_request import Request
 from torchreel.replay.child.checks import check_config
 from torchreel.replay.compare.rules import excuses, without
 from torchreel.replay.compare.verdict import DIVERGED, IDENTICAL, REFUSED

@@ -15,7 +15,7 @@ from pathlib import Path
 from torchreel.errors import UnsupportedError, UsageError
 from torchreel.events.scalars import KnownAssert
 from torchreel.replay import what_if
-from torchreel.replay.child.checkpoint_child import Report, Request
+from torchreel.replay.child.checkpoint_request import Report, Request
 from torchreel.replay.compare import time_travel
 from torchreel.replay.compare.causes import likely
 from torchreel.replay.compare.compiles import (

@@ -1,7 +1,7 @@
 """One replay from a checkpoint, in the process that was made for it and gave up all else.
 
 Lives here: restoring the checkpoint, and running its stage under the recorder.  Not here: the
-request and the report (`checkpoint_child`, which imports this once the process is confined).
+process, which imports this once it is confined (`checkpoint_child`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import torchreel.recorder.session as recording
 from torchreel import sandbox
@@ -24,6 +23,7 @@ from torchreel.recorder.recorder import Recorder
 from torchreel.replay.accuracy.comparison import Difference, compare
 from torchreel.replay.accuracy.results import run_backward, run_backward_as
 from torchreel.replay.child import checks, restore
+from torchreel.replay.child.checkpoint_request import Report, Request
 from torchreel.replay.child.restore import Restored
 from torchreel.replay.child.stopping.hang import ending_when_hung
 from torchreel.replay.child.stopping.prompt import Prompt
@@ -35,9 +35,6 @@ from torchreel.replay.imposed.facts import Facts, device_notes, recorder_setting
 from torchreel.store.failures.raised import lineage
 from torchreel.store.failures.signature import REPEATED_BACKWARD
 from torchreel.torch_compat.inductor import code_generation
-
-if TYPE_CHECKING:
-    from torchreel.replay.child.checkpoint_child import Report, Request
 
 
 def replay(request: Request, report: Report) -> None:

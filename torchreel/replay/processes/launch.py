@@ -25,7 +25,7 @@ from platformdirs import user_cache_path
 from torchreel import sandbox
 from torchreel.errors import StoreError, UnreadableSource
 from torchreel.replay.child import checkpoint_child
-from torchreel.replay.child.checkpoint_child import Report, Request
+from torchreel.replay.child.checkpoint_request import Report, Request
 from torchreel.replay.child.frame_child import FrameReport, FrameRequest
 from torchreel.replay.imposed.device import libraries
 from torchreel.replay.imposed.facts import Facts, variables
