@@ -122,6 +122,28 @@ def test_names_of_a_program_are_global_in_the_last_form_only() -> None:
     assert [text.count("global ") for text in forms.values()] == [1, 2]
 
 
+def test_both_runs_share_the_classes_that_need_nothing_of_the_program() -> None:
+    """Of two classes, `assert_close` compares no objects."""
+    program = (
+        "import torch\nsize = 3\n"
+        "def helper(x): return x\n"
+        "class A:\n    def get(self): return helper(self), B\n"
+        "class B(A): pass\n"
+        "class C:\n    at = size\n"
+        "def made(): return B(), C()\n"
+        "seen = [type(each) for each in made()]\n"
+    )
+    case = SourceCase(program, observes="seen[0]", whole=True)
+    forms = {script.form: script.text for script in comparing_forms(case, [])}
+    assert list(forms) == ["program", "program beside its classes", "global program"]
+    scope: dict[str, object] = {}
+    text = forms["program beside its classes"]
+    exec(compile(text, "script", "exec"), scope)
+    assert {"A", "B", "helper"} <= set(scope)
+    assert {"C", "made", "size", "seen"}.isdisjoint(scope)
+    assert scope["actual"] is scope["expected"] is scope["B"]
+
+
 def test_a_program_that_needs_caches_begins_with_empty_ones() -> None:
     case = SourceCase(PROGRAM.format(text=""), caches=True, observes="result")
     scripts = [source_form(case, crash_signature("dynamo", "", 11), []), *comparing_forms(case, [])]

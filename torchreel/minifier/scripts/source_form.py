@@ -53,16 +53,20 @@ def comparing_forms(case: SourceCase, header: Sequence[str]) -> Iterator[Script]
     """Yield scripts that compare the observed values of a program, eager and compiled.
 
     The first call the function twice, where that shows the difference; the others run the whole
-    program twice. Its names are those of one function, and where that is something else to the
-    program, global ones.
+    program twice. Its names are those of one function; then its classes are global, so that both
+    runs make objects of the same ones; and where that is something else to the program, all names.
     """
     heads, rest = _parts(case)
     lines = _caches(case)
     first, heads = _parsed(lines), _with_imports(lines, _with_torch(heads))
     called_twice = _called_twice(case, rest)
     bodies = [("function", called_twice)] if called_twice else []
-    bodies.append(("program", _run_twice(case, rest, with_global=False)))
-    bodies.append(("global program", _run_twice(case, rest, with_global=True)))
+    bodies.append(("program", _run_twice(case, rest, rest)))
+    apart, others = _definitions_apart(rest)
+    if any(isinstance(node, ast.ClassDef) for node in apart):
+        run = _run_twice(case, others, rest)
+        bodies.append(("program beside its classes", [*apart, *run]))
+    bodies.append(("global program", _run_twice(case, rest, rest, with_global=True)))
     for form, body in bodies:
         names = _own_names(rest)
         for how in _COMPARISONS:
@@ -147,11 +151,17 @@ def _of(case: SourceCase, value: ast.expr) -> ast.expr:
     return _Replaced({RESULT: value}).visit(tree)  # type: ignore[no-any-return]
 
 
-def _run_twice(case: SourceCase, body: Sequence[ast.stmt], *, with_global: bool) -> list[ast.stmt]:
-    """Return the program as a function, which makes everything anew; its names may stay global."""
+def _run_twice(
+    case: SourceCase,
+    body: Sequence[ast.stmt],
+    program: Sequence[ast.stmt],
+    *,
+    with_global: bool = False,
+) -> list[ast.stmt]:
+    """Return a part of a program as a function, which makes it anew; its names may stay global."""
     lines = list(body) if case.whole else _with_observed_call(case, body)
     # A whole program may draw numbers where nothing says so: a new layer does, for its weights.
-    if case.whole or _is_random(body):
+    if case.whole or _is_random(program):
         lines = [*ast.parse("torch.manual_seed(0)").body, *lines]
     # An annotated name can't be global.
     lines = [_WithoutAnnotations().visit(node) for node in lines]
@@ -159,11 +169,27 @@ def _run_twice(case: SourceCase, body: Sequence[ast.stmt], *, with_global: bool)
     if known and with_global:
         lines = [ast.Global(list(dict.fromkeys(known))), *lines]
     lines.append(ast.Return(ast.parse(case.observes, mode="eval").body))
-    names = _own_names(body)
+    names = _own_names(program)
     run = ast.parse(f"def {names['run']}():\n    pass").body[0]
     assert isinstance(run, ast.FunctionDef), "it is one"
     run.body = lines
     return [run, *_Renamed(names).visit(ast.parse(_TWICE)).body]
+
+
+def _definitions_apart(
+    body: Sequence[ast.stmt],
+) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """Return the classes and functions that need nothing of a program but one another; and the
+    rest of it.
+    """
+    apart = [node for node in body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+    while True:
+        others = [node for node in body if node not in apart]
+        needed = {name for node in others for name in _bound(node)}
+        kept = [node for node in apart if not _names(ast.unparse(node)) & needed]
+        if len(kept) == len(apart):
+            return list(apart), others
+        apart = kept
 
 
 def _own_names(body: Sequence[ast.stmt]) -> dict[str, str]:
