@@ -358,6 +358,39 @@ def test_a_wrong_result_of_torch_func_is_reduced_in_the_program(tmp_path: Path) 
     assert "torch.func.hessian(" in found.case.text
 
 
+_DECOMPOSITION = """\
+import torch
+
+def branch(x):
+    torch.tensor(0)
+    return x.clone()
+
+class Module(torch.nn.Module):
+    def forward(self, x):
+        return torch.cond(x.any(), branch, branch, (x,))
+
+unused = torch.ones(3).sum()
+exported = torch.export.export(Module(), (torch.empty(()),))
+exported.run_decompositions()
+"""
+
+
+@pytest.mark.slow
+def test_a_failing_decomposition_is_reduced_in_the_program(tmp_path: Path) -> None:
+    """Eager mode would raise as well: it makes no difference to torch.export (pytorch#180354)."""
+    with Store.open(recorded(tmp_path, _DECOMPOSITION), write=True) as store:
+        compile = queries.latest_failing(store)
+        assert compile is not None
+        assert queries.is_decomposition(store, compile)
+        with pytest.raises(UnsupportedError, match="with --trust, the program that exports it is"):
+            minify(store)
+        options = replace(TRUSTED, explain=False, limits=Budget(runs=12))
+        found = minify(store, options=options)
+    assert isinstance(found.case, SourceCase)
+    assert "run_decompositions()" in found.case.text
+    assert "unused" not in found.case.text
+
+
 class _Messages:
     """Keeps what a reduction says."""
 

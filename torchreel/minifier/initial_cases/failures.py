@@ -75,8 +75,8 @@ def starting_cases(
     docs = _documents(store, compile, failure)
     if not docs and queries.is_decomposition(store, compile):
         raise UnsupportedError(
-            f"The compile {compile.place} is the decomposition of an exported program: it is "
-            "replayed from there ('torchreel replay'), but not reduced yet."
+            f"The compile {compile.place} is the decomposition of an exported program, which is "
+            "not reduced by itself: with --trust, the program that exports it is."
         )
     if not docs:
         raise UnsupportedError(

@@ -21,6 +21,7 @@ from torchreel.errors import UnsupportedError
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.source.own_modules import with_own_modules
+from torchreel.replay.frame_verdicts import is_export
 from torchreel.store import queries
 from torchreel.store.database import Store
 from torchreel.store.documents.kinds import list_only
@@ -39,14 +40,16 @@ _COMPARING = ("assert_close", "assert_allclose", "assert_equal")
 def recorded_program(store: Store, compile: Compile, options: MinifyOptions) -> list[SourceCase]:
     """Return the program of a compile's recording, without and with its `try` statements.
 
-    Each also with the caches of compiled code, which the others do not use.
+    Each also with the caches of compiled code, which the others do not use.  Eager mode does not
+    judge one that exports: it makes no difference to torch.export.
     Raises `UnsupportedError` where it is not to be had.
     """
     tree = _parsed(store, compile)
     with _writable():
         texts = (_text(_spliced(_without_try(tree))), _text(tree))
+    exports = is_export(compile) or queries.is_decomposition(store, compile)
     return _without_and_with_caches(
-        SourceCase(t, options.imports, whole=True) for t in dict.fromkeys(texts)
+        SourceCase(t, options.imports, whole=True, eager=not exports) for t in dict.fromkeys(texts)
     )
 
 

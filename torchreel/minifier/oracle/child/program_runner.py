@@ -42,13 +42,16 @@ from torchreel.minifier.oracle.child.program_state import CALLED, ProgramRun, de
 from torchreel.minifier.oracle.child.stages import (
     DYNAMO_POINTS,
     EXPORT_POINTS,
+    WHOLE_POINTS,
     Announce,
+    Locate,
     Position,
     Stages,
     followed,
 )
 from torchreel.minifier.oracle.protocol import ChildReport, Task
 from torchreel.minifier.results.verdicts import Verdict
+from torchreel.recorder.attach import AttachPoint
 from torchreel.recorder.event_log.failures import is_control_flow, is_soft
 from torchreel.recorder.probes import dynamo, export
 from torchreel.replay.imposed.vector_isa import copy_probes
@@ -90,12 +93,12 @@ def run(task: Task, announce: Announce) -> ChildReport:
             return rejected
     announce(Position("joint" if case.exports else "dynamo"))
     stages = Stages(announce)
-    points = EXPORT_POINTS if case.exports else DYNAMO_POINTS
+    points, watched = _points_of(case)
     seen: list[tuple[Exception, Signature]] = []
     with (
         ErrorCatcher() as outcome,
         followed(stages, lambda partition: "full", points),
-        _watched(export.EXPORT if case.exports else dynamo.COMPILE, stages, seen),
+        _all_watched(watched, stages, seen),
         _caches_of(case),
     ):
         execute(codes[1], case.text, runs[2])
@@ -269,6 +272,27 @@ def _code(case: SourceCase, *, compiled: bool) -> CodeType:
         call.func = ast.copy_location(watch, call.func)
         ast.fix_missing_locations(tree)
     return compile(tree, _FILE, "exec")
+
+
+def _points_of(
+    case: SourceCase,
+) -> tuple[Sequence[tuple[AttachPoint, Locate]], Sequence[AttachPoint]]:
+    """Return where the stages of a program are followed, and whose errors are its failures."""
+    if case.whole:
+        return WHOLE_POINTS, (dynamo.COMPILE, export.EXPORT, export.PROGRAM)
+    if case.exports:
+        return EXPORT_POINTS, (export.EXPORT,)
+    return DYNAMO_POINTS, (dynamo.COMPILE,)
+
+
+@contextmanager
+def _all_watched(
+    points: Sequence[AttachPoint], stages: Stages, seen: list[tuple[Exception, Signature]]
+) -> Iterator[None]:
+    with ExitStack() as stack:
+        for point in points:
+            stack.enter_context(_watched(point, stages, seen))
+        yield
 
 
 @contextmanager

@@ -172,6 +172,8 @@ DYNAMO_POINTS = (
 """Those of a program that is traced: when a graph is compiled, Dynamo has nothing to do."""
 EXPORT_POINTS = (*DYNAMO_POINTS, (export.EXPORT, _in("joint")))
 """Those of a program that is exported."""
+WHOLE_POINTS = (*EXPORT_POINTS, (export.PROGRAM, _in("joint")))
+"""Those of a whole program, which may compile, export, and decompose what it exported."""
 
 
 def _followed(stages: Stages, original: Callable[..., Any], locate: Locate) -> Callable[..., Any]:
