@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,8 +131,10 @@ def test_roles_keep_their_rights_through_a_migration(
     engine = create_engine(empty)
     with engine.begin() as connection:
         upgrade(connection, "0009")
-        for statement in statements():
-            connection.execute(text(statement))
+        for statement in statements():  # as they were then: less the columns of later revisions
+            with suppress(ProgrammingError), connection.begin_nested():
+                connection.execute(text(statement))
+        connection.execute(text(f"REVOKE INSERT (generation) ON compiles FROM {APPEND}"))
     engine.dispose()
     Store.open(empty, create=True).close()
     user = server.url(empty.rpartition("/")[2], user=f"{APPEND}_user")

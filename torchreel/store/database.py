@@ -45,7 +45,7 @@ from torchreel.store.reading.connections import Guarded, bytes_of
 from torchreel.store.reading.rows import checked
 from torchreel.store.revision import REVISION
 from torchreel.store.schema import COMPUTED
-from torchreel.store.servers import connections, table_check
+from torchreel.store.servers import connections, roles, table_check
 from torchreel.store.writer import Writer
 
 WRITING, APPENDING, DELETING = ("INSERT", "UPDATE"), ("INSERT",), ("DELETE",)
@@ -281,6 +281,8 @@ class Store:
                 if self.is_on_server:
                     connections.alone(writer.connection)
                 upgrade(writer.connection)
+                if self.is_on_server:
+                    roles.grant_again(writer.connection)
         except (SQLAlchemyError, CommandError, ValueError, TypeError, LookupError) as error:
             raise DamagedStore(
                 f"{self.target} is a store of an older torchreel, but not as that one wrote it: "

@@ -34,9 +34,15 @@ def statements(schema: str = "public") -> Iterator[str]:
 
     It takes nothing away but from these roles, and can be executed again.
     """
-    here = _quote(schema)
     for role in ROLES:
         yield _MAKE.format(role)
+    yield from _rights(schema)
+
+
+def _rights(schema: str) -> Iterator[str]:
+    """Yield the SQL that gives roles which are there their rights in a schema."""
+    here = _quote(schema)
+    for role in ROLES:
         yield f"GRANT USAGE ON SCHEMA {here} TO {role}"
         yield f"GRANT SELECT ON {here}.{_VERSION} TO {role}"
     for table in metadata.sorted_tables:
@@ -49,10 +55,7 @@ def statements(schema: str = "public") -> Iterator[str]:
 
 
 def _of_pusher(table: Table, schema: str) -> Iterator[str]:
-    """Yield the SQL that lets a pusher insert rows, with ids that the server gives them.
-
-    A migration that adds a column to a table with ids has to grant it as well.
-    """
+    """Yield the SQL that lets a pusher insert rows, with ids that the server gives them."""
     name = f"{schema}.{_quote(table.name)}"
     if "id" in table.c:
         columns = ", ".join(_quote(column.name) for column in table.c if column.name != "id")
@@ -80,8 +83,26 @@ def _quote(name: str) -> str:
 
 def grant(connection: Connection) -> None:
     """Make the roles in the database of a connection.  Raises StoreError where we may not."""
+    for statement in statements(_schema_of(connection)):
+        connection.execute(text(statement))
+
+
+def grant_again(connection: Connection) -> None:
+    """Give roles that have rights in a store those of its newest tables and columns.
+
+    A pusher has its rights by column: after a migration it may not insert into a new one.
+    """
+    known = text(
+        "SELECT has_table_privilege(oid, 'recordings', 'SELECT') FROM pg_roles "
+        "WHERE rolname = :role"
+    )
+    if connection.execute(known, {"role": READ}).scalar():
+        for statement in _rights(_schema_of(connection)):
+            connection.execute(text(statement))
+
+
+def _schema_of(connection: Connection) -> str:
     schema = connection.execute(text("SELECT current_schema()")).scalar_one()
     if not isinstance(schema, str):
         raise UsageError("The database has no schema that is searched for tables.")
-    for statement in statements(schema):
-        connection.execute(text(statement))
+    return schema
