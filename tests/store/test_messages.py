@@ -113,6 +113,16 @@ def test_what_tells_bugs_apart_stays(text: str) -> None:
         ("s0//2", "NAME//N"),
         ("name '__subclass_Tensor_94784665072528_c0' is not", "name 'NAME' is not"),
         ("x_123456789 of max_pool2d_12345", "NAME of NAME"),
+        (
+            "output while_loop(Any cond_fn, Any body_fn, Tensor(a2!) additional_input0) -> ().",
+            "output while_loop(SCHEMA).",
+        ),
+        (
+            "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor has",
+            "aten::add.Tensor(SCHEMA) has",
+        ),
+        ("ns::op(Tensor(a!) x, int[] size, Tensor? y=None) -> (Tensor, Tensor)", "ns::op(SCHEMA)"),
+        ("f(Any of these) and no arrow", "f(Any of these) and no arrow"),
         ("index (i1, i8) of Eq(u8, u16), f32_1", "index (N) of Eq(N), NAME"),
     ],
 )

@@ -81,6 +81,13 @@ _RULES = [
         ),
         (r"(?<![\w.)\]/:<])/(?:[\w@+~.-]+/)+[\w@+~.-]*", "PATH"),
         (r"\b(?=[a-z2-7]*\d)[a-z2-7]{40,}\b|\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{12,}\b", "HASH"),
+        # schemas of operators: a call with fewer operands has another
+        (
+            r"(?<![\w.])((?:\w+::)?\w+(?:\.\w+)?)\((?:(?:Any|Tensor|SymInt|int|float|bool|Scalar)"
+            r"(?:\(\w+!?\))?(?:\[\d*\])?\?? [^()\n]*(?:\(\w+!?\)[^()\n]*)*)\)"
+            r" -> (?:\([^()\n]*\)|\w+)",
+            r"\1(SCHEMA)",
+        ),
         # guard sources: L['self'].lins[0].weight, G['x']
         (r"\b[LG]\[(?:'[^'\n]*'|\"[^\"\n]*\")\](?:\.\w+|\[[^\[\]\n]*\])*", "SOURCE"),
         # inputs by their number and, in brackets, what the program or the graph calls them
