@@ -23,7 +23,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.repro.export import ExportOptions, _checked
-from torchreel.minifier.repro.story import FailureSummary
+from torchreel.minifier.repro.failure_summary import FailureSummary
 from torchreel.minifier.results.verdicts import OracleReport, raise_missing
 from torchreel.minifier.scripts.script import Script
 from torchreel.recorder.settings import Settings

@@ -14,7 +14,7 @@ from tests.minifier.recorded import record
 from tests.sharing.conftest import CANARIES
 from torchreel.errors import NotReproduced, UnsupportedError, UsageError
 from torchreel.minifier.options import MinifyOptions
-from torchreel.minifier.repro.story import best_known
+from torchreel.minifier.repro.failure_summary import best_known
 from torchreel.sharing import pseudonyms
 from torchreel.sharing.audit.audit import audit
 from torchreel.sharing.share import Shared, ShareOptions, share

@@ -15,7 +15,7 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.repro import ExportOptions, best_form
-from torchreel.minifier.repro.story import best_known
+from torchreel.minifier.repro.failure_summary import best_known
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.sharing.pseudonyms import Pseudonyms
 from torchreel.store import Store, queries

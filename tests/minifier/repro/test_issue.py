@@ -22,8 +22,9 @@ from torchreel.minifier.cases.case import Case
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.repro.check import CheckResult
 from torchreel.minifier.repro.export import _header
+from torchreel.minifier.repro.failure_summary import FailureSummary
 from torchreel.minifier.repro.issue import issue
-from torchreel.minifier.repro.story import FailureSummary, title
+from torchreel.minifier.repro.title import title
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.script import Script, compile_form, with_header
 from torchreel.minifier.scripts.validation.issues import check_issue

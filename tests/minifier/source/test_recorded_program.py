@@ -23,7 +23,7 @@ from torchreel.minifier.oracle.child.program_runner import run
 from torchreel.minifier.oracle.protocol import ChildReport, Task, TaskResult
 from torchreel.minifier.oracle.worker_oracle import WorkerOracle
 from torchreel.minifier.repro import ExportOptions, export, export_case
-from torchreel.minifier.repro.story import FailureSummary
+from torchreel.minifier.repro.failure_summary import FailureSummary
 from torchreel.minifier.results.reductions import ProgressEvent
 from torchreel.minifier.results.verdicts import OracleReport
 from torchreel.minifier.scripts.source_form import comparing_forms

@@ -1,7 +1,8 @@
 """Runs `torch.utils.collect_env` on the machine on which a repro was checked.
 
 Lives here: the call, and taking out what is nobody's business. It looks at this machine alone:
-nothing of a store gets into it. Not here: what a recording knows of its own machine (`story`).
+nothing of a store gets into it. Not here: what a recording knows of its own machine
+(`failure_summary`).
 """
 
 from __future__ import annotations

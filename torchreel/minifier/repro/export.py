@@ -23,15 +23,15 @@ from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.repro.check import HERE, CheckResult, Interpreter, check
 from torchreel.minifier.repro.collect_env import collect_env
+from torchreel.minifier.repro.failure_summary import (
+    FailureSummary,
+    best_known,
+    summary_of_other_failure,
+)
 from torchreel.minifier.repro.files import FORMATS, refuse_unwritable, write_files
 from torchreel.minifier.repro.issue import issue
 from torchreel.minifier.repro.regression import check_as_test, text_of_test
-from torchreel.minifier.repro.story import (
-    FailureSummary,
-    best_known,
-    headline,
-    summary_of_other_failure,
-)
+from torchreel.minifier.repro.title import headline
 from torchreel.minifier.results.explanations import Explanation
 from torchreel.minifier.scripts.script import (
     Script,

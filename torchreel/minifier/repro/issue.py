@@ -21,7 +21,8 @@ from torchreel.minifier.bisect.steps import BisectStep
 from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.cases.source_case import SourceCase
 from torchreel.minifier.repro.check import CheckResult
-from torchreel.minifier.repro.story import FailureSummary, headline, title
+from torchreel.minifier.repro.failure_summary import FailureSummary
+from torchreel.minifier.repro.title import headline, title
 from torchreel.minifier.scripts.script import Script
 
 _LOG_LINES = 60  # of a traceback; the rest is in the recording

@@ -16,7 +16,7 @@ from torchreel.minifier.cases.protocol import AnyCase
 from torchreel.minifier.options import MinifyOptions
 from torchreel.minifier.repro.check import HERE, CheckResult, Interpreter, check
 from torchreel.minifier.repro.export import ExportOptions, best_form
-from torchreel.minifier.repro.story import FailureSummary, best_known
+from torchreel.minifier.repro.failure_summary import FailureSummary, best_known
 from torchreel.minifier.scripts.script import Script
 from torchreel.minifier.storage.findings import keep_finding
 from torchreel.releases import environments
