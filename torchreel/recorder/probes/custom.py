@@ -158,14 +158,15 @@ def _note_inputs(recorder: Recorder, gm: Any) -> None:
 def _note_input(recorder: Recorder, node: Any) -> None:
     import torch
     from torch._library.fake_class_registry import FakeScriptObject
-    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    from torchreel.torch_compat.tensors.fake_tensors import is_wrapper_subclass
 
     value = node.meta.get("example_value")
     source = getattr(node.meta.get("grapharg"), "source", None)
     expression = None if source is None else source.name
     if isinstance(value, (FakeScriptObject, torch.ScriptObject)):
         _note_script_object(recorder, node.name, value, expression)
-    elif isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
+    elif isinstance(value, torch.Tensor) and is_wrapper_subclass(value):
         _note_subclass(recorder, node.name, value, expression)
 
 
@@ -226,7 +227,8 @@ def _note_subclass(recorder: Recorder, name: str, value: Any, expression: str | 
 def _inner(tensor: Any, depth: int) -> dict[str, object]:
     """Return a tensor within, described: never its values."""
     import torch
-    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    from torchreel.torch_compat.tensors.fake_tensors import is_wrapper_subclass
 
     if not isinstance(tensor, torch.Tensor):
         return {"class": type_name(type(tensor))}  # the mesh of devices of a DTensor
@@ -237,8 +239,8 @@ def _inner(tensor: Any, depth: int) -> dict[str, object]:
         "dtype": tensor.dtype,
         "device": str(tensor.device),
     }
-    if depth < _MOST_DEPTH and is_traceable_wrapper_subclass(tensor):
-        names, context = tensor.__tensor_flatten__()
+    if depth < _MOST_DEPTH and is_wrapper_subclass(tensor):
+        names, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
         found["inner"] = {name: _inner(getattr(tensor, name), depth + 1) for name in names}
         found["context"] = type_name(type(context))
     return found

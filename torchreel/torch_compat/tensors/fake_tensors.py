@@ -77,7 +77,13 @@ def set_storage(
 
 
 def is_wrapper_subclass(tensor: torch.Tensor) -> bool:
-    """Return True if a tensor is a traceable wrapper subclass (it flattens into inner tensors)."""
+    """Return True if a tensor is a traceable wrapper subclass (it flattens into inner tensors).
+
+    torch asks the tensor; a program's `__getattr__` may answer anything, so the class comes first.
+    """
+    cls = type(tensor)
+    if not (hasattr(cls, "__tensor_flatten__") and hasattr(cls, "__tensor_unflatten__")):
+        return False
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return is_traceable_wrapper_subclass(tensor)
