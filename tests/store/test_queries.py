@@ -251,3 +251,14 @@ def test_a_column_that_holds_what_it_should_not(
         w.connection.execute(text(f"UPDATE recordings SET {column} = {value}"))
     with pytest.raises(DamagedStore, match=message):
         queries.recordings(store)
+
+
+def test_a_frame_that_dynamo_skipped_is_not_meant_where_another_was_compiled(store: Store) -> None:
+    with store.writer() as w:
+        recording = add_recording(w)
+        skipped = add_compile(w, recording, "0/0", started_ns=1, status="skipped")
+    assert queries.compile_at(store, parse(store.target)).id == skipped
+    with store.writer() as w:
+        compiled = add_compile(w, recording, "1/0", started_ns=2)
+        add_compile(w, recording, "2/0", started_ns=3, status="skipped")
+    assert queries.compile_at(store, parse(store.target)).id == compiled

@@ -31,7 +31,8 @@ def compile_at(store: Store, address: Address) -> Compile:
     """Return the compile that an address means; UsageError when there is none.
 
     A compile's name without an attempt means its last attempt; an event, the compile it belongs
-    to; a recording or nothing, the latest failing compile there, else the latest compile.
+    to; a recording or nothing, the latest failing compile there, else the latest compile that
+    Dynamo did not skip.
     """
     if address.compile is not None:
         found = _named_compile(store, address)
@@ -138,7 +139,12 @@ def _newest_compiles(
 
 
 def _latest(store: Store, recording_id: int | None) -> Compile | None:
-    return next((rows[0] for rows in _newest_compiles(store, recording_id) if rows), None)
+    """Return the latest compile; a frame that Dynamo left to Python only if there is no other."""
+    for conditions in ([schema.compiles.c.status != "skipped"], []):
+        for rows in _newest_compiles(store, recording_id, *conditions):
+            if rows:
+                return rows[0]
+    return None
 
 
 def _named_compile(store: Store, address: Address) -> Compile:
