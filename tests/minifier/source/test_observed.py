@@ -13,7 +13,7 @@ import torch
 
 import torchreel
 from torchreel.errors import NotReproduced, UnsupportedError
-from torchreel.minifier.accuracy.wrong_results import find_in_frames
+from torchreel.minifier.accuracy.wrong_results import _with_frames, find_in_frames
 from torchreel.minifier.cases.source_case import ANYTHING, SourceCase
 from torchreel.minifier.minify import minify
 from torchreel.minifier.options import MinifyOptions
@@ -398,3 +398,23 @@ def test_without_a_frame_there_is_nothing_to_look_at(tmp_path: Path) -> None:
         pytest.raises(UnsupportedError, match="record with --frames all"),
     ):
         find_in_frames(store, None, MinifyOptions(trust=True), nobody)
+
+
+def _breaks(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    print("a graph break")
+    return y * 2
+
+
+def test_a_frame_with_a_graph_break_is_looked_at(tmp_path: Path) -> None:
+    """Its frame is kept with the attempt before the break, which is none to be compared."""
+    torch._dynamo.reset()
+    with torchreel.record(tmp_path / "run.db", settings=Settings(frames="all")):
+        torch.compile(_breaks, backend="eager")(torch.ones(2))
+    with Store.open(tmp_path / "run.db") as store:
+        found = {owner.place: holder.place for owner, holder in _with_frames(store, None)}
+        last = next(row for row in queries.compiles(store, 1) if row.place == "1/0/0_1")
+        assert [(one.place, kept.place) for one, kept in _with_frames(store, last)] == [
+            ("1/0/0_1", "1/0/0")
+        ]
+    assert found == {"1/0/0_1": "1/0/0", "1/1/0": "1/1/0"}

@@ -34,6 +34,7 @@ from torchreel.replay.accuracy import comparators
 from torchreel.replay.accuracy.comparators import BY_UP_TO
 from torchreel.replay.imposed.documents import document
 from torchreel.store import queries
+from torchreel.store.addressing import UNNAMED
 from torchreel.store.database import Store
 from torchreel.store.records import Checkpoint, Compile, Failure
 
@@ -111,15 +112,11 @@ def find_in_frames(
     no frame was kept.
     """
     seen: list[str] = []
-    owners = [
-        owner
-        for owner in _owners(store, compile)
-        if owner.status != "restarted" and queries.has_frame(store, owner)
-    ]
-    for number, owner in enumerate(owners, 1):
+    owners = _with_frames(store, compile)
+    for number, (owner, holder) in enumerate(owners, 1):
         _notify(listener, f"frame {number} of {len(owners)}", owner)
         try:
-            cases = wrong_programs(store, owner, options)
+            cases = wrong_programs(store, holder, options)
         except UnsupportedError as error:
             seen.append(f"  {owner.place} ({owner.frame_name}): not compared: {error}")
             continue
@@ -213,6 +210,31 @@ def recorded_graphs(store: Store, only: Compile | None) -> Iterator[tuple[Compil
         for row in queries.checkpoints(store, owner):
             if row.entry == "graph":
                 yield owner, row
+
+
+def _with_frames(store: Store, only: Compile | None) -> list[tuple[Compile, Compile]]:
+    """Return compiles whose frame was kept, with the attempt that has it.
+
+    Where all frames are kept, that is the first one: a graph break begins another.
+    """
+    holders: dict[tuple[object, ...], Compile] = {}
+    found: list[tuple[Compile, Compile]] = []
+    owners = _owners(store, only)
+    for recording_id in dict.fromkeys(owner.recording_id for owner in owners):
+        for row in queries.compiles(store, recording_id):
+            if queries.has_frame(store, row):
+                holders.setdefault(_frame_of(row), row)
+    for owner in owners:
+        holder = holders.get(_frame_of(owner))
+        if owner.status != "restarted" and holder is not None:
+            found.append((owner, holder))
+    return found
+
+
+def _frame_of(row: Compile) -> tuple[object, ...]:
+    """Return what the attempts at one frame have in common; those without a name have nothing."""
+    attempt = row.attempt if row.compile_id == UNNAMED else None
+    return row.recording_id, row.generation, row.compile_id, attempt
 
 
 def _owners(store: Store, only: Compile | None) -> Sequence[Compile]:
