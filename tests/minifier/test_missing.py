@@ -214,3 +214,19 @@ def test_a_verdict_says_that_there_was_one_call(tmp_path: Path) -> None:
     worker = Here(wrong_result_signature("values"))
     with Store.open(path) as store, pytest.raises(NotReproduced, match="later call"):
         find_difference(store, None, (), worker)
+
+
+def test_what_could_not_be_compared_is_not_said_to_agree(tmp_path: Path) -> None:
+    """Eager mode refuses what the compiler accepts (after pytorch#197095)."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x, size=(4, 4), mode="bilinear")
+
+    path = record(tmp_path / "run.db", fn, torch.randn(1, 2, 0, 3), backend="aot_eager")
+    worker = Here(wrong_result_signature("values"))
+    with Store.open(path) as store, pytest.raises(NotReproduced) as raised:
+        find_difference(store, None, (), worker)
+    said = str(raised.value)
+    assert said.startswith("No recorded graph could be compared with eager mode:")
+    assert "not compared: RuntimeError" in said
+    assert "computes anything else" not in said

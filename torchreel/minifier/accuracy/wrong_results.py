@@ -94,7 +94,7 @@ def find_difference(
     raise_refusal(reports)
     raise_missing(reports, seen)
     raise NotReproduced(
-        "No recorded graph computes anything else when it is compiled:\n"
+        _none_differs(seen, "graph", "computes anything else when it is compiled")
         + "\n".join([*seen, ONE_CALL])
     )
 
@@ -129,7 +129,7 @@ def find_in_frames(
     if not seen:
         raise UnsupportedError("The store has no frame: record with --frames all to compare them.")
     raise NotReproduced(
-        "No recorded frame leaves anything else behind under Dynamo:\n"
+        _none_differs(seen, "frame", "leaves anything else behind under Dynamo")
         + "\n".join(dict.fromkeys(seen))
     )
 
@@ -171,7 +171,8 @@ def find_in_program(
     for case, report in raising:
         assert report.observed is not None, "it was kept for that"
         return case, add_failure(store, owner, report.observed, report.detail)
-    lines = ["Nor does the recorded program:", *dict.fromkeys(seen), _OF_OTHER_PROCESSES]
+    first = "does nothing else when it is compiled" if _is_any_compared(seen) else _COULD_NOT
+    lines = [f"The recorded program {first}:", *dict.fromkeys(seen), _OF_OTHER_PROCESSES]
     raise NotReproduced("\n".join(lines))
 
 
@@ -198,9 +199,23 @@ def wrong_programs(store: Store, compile: Compile, options: MinifyOptions) -> li
     return list(dict.fromkeys(found))
 
 
+def _none_differs(seen: Sequence[str], what: str, differs: str) -> str:
+    """Return the line before those of what was `seen`: none differs, or none could be compared."""
+    return f"No recorded {what} {differs if _is_any_compared(seen) else _NOT_COMPARED}:\n"
+
+
+def _is_any_compared(seen: Sequence[str]) -> bool:
+    return any(f": {_SAME}" in line for line in seen)
+
+
+_SAME = "same results"
+_NOT_COMPARED = "could be compared with eager mode"
+_COULD_NOT = "could not be compared with eager mode"
+
+
 def _in_words(report: OracleReport) -> str:
     if report.verdict == "none":
-        return f"same results; {report.detail}" if report.detail else "same results"
+        return f"{_SAME}; {report.detail}" if report.detail else _SAME
     return f"not compared: {report.detail}"
 
 
