@@ -275,7 +275,7 @@ def test_the_file_of_a_command_is_found_behind_its_options(command: str, file: s
         1,
         None,
         command.split(),
-        "/work",
+        "/src",
         0,
         None,
         None,
@@ -287,7 +287,7 @@ def test_the_file_of_a_command_is_found_behind_its_options(command: str, file: s
             _command(recording)
         return
     path, arguments = _command(recording)
-    assert f"{path} {' '.join(arguments)}".strip() == f"/work/{file}"
+    assert f"{path} {' '.join(arguments)}".strip() == f"/src/{file}"
 
 
 @pytest.mark.slow

@@ -40,7 +40,9 @@ def computed_part(entries: Sequence[Sequence[object]]) -> str:
         if kind not in ("table", "index"):
             return f"has a {kind!s:.20} {name!r:.40}, and a store has only tables"
         if sql is not None and not _is_plain(str(kind), sql):
-            return f"has a {kind} {name!r:.40} which computes values"
+            return (
+                f"has {'an' if kind == 'index' else 'a'} {kind} {name!r:.40} which computes values"
+            )
     return ""
 
 
